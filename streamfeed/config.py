@@ -1,0 +1,101 @@
+"""What a stream is: :class:`Source` and :class:`StreamConfig`.
+
+Everything here is part of the stream's fingerprint (but ``epochs``, ``skip_budget`` and credentials); how a stream *runs*
+(batch size, workers, ranks) is the loader's business and free to change on resume.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from streamfeed.errors import ConfigError
+
+__all__ = ["OnError", "Packing", "Source", "StreamConfig"]
+
+Packing = Literal["concat", "best_fit", "none"]
+OnError = Literal["raise", "skip"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One dataset of the mixture.
+
+    ``uri`` is a path, folder, glob, brace pattern or URL, or a list of them. ``text`` names the field that holds the
+    text, dotted names reach into structs (``meta.body``) and into a tar's members (``json.text``); left out, it is
+    ``text``, and in a tar the ``txt`` member. ``format`` forces ``jsonl``, ``parquet`` or ``tar`` where suffix and magic
+    bytes say something else. ``weight`` is the share of *tokens* that the source should have, relative to the others.
+    """
+
+    uri: str | Sequence[str]
+    text: str | None = None
+    format: str | None = None
+    weight: float = 1.0
+    storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.uris or not all(isinstance(uri, str) and uri for uri in self.uris):
+            raise ConfigError(f"a source needs at least one URI, got {self.uri!r}")
+        if not (self.weight > 0 and self.weight < float("inf")):
+            raise ConfigError(f"source {self.uris[0]}: weight must be a positive number, got {self.weight}")
+        if self.text is not None and not all(self.text.split(".")):
+            raise ConfigError(f"source {self.uris[0]}: text field {self.text!r} has an empty part")
+
+    @property
+    def uris(self) -> tuple[str, ...]:
+        """The URIs as a tuple, also when one was given as a string."""
+        return (self.uri,) if isinstance(self.uri, str) else tuple(self.uri)
+
+
+@dataclass(frozen=True)
+class StreamConfig:
+    """What the stream is; saved as a fingerprint with every state.
+
+    ``tokenizer`` is a name, a folder, or a loaded ``transformers`` tokenizer. ``seq_len`` is the tokens of a row.
+    ``shuffle_buffer`` is counted in documents over the whole run, 0 keeps the listed order. ``window_bytes`` bounds the
+    UTF-8 bytes of text that one lane's window holds (a larger document is a window alone). ``epochs=None`` repeats for
+    ever. ``on_error="skip"`` passes over what the bytes prove bad, at most ``skip_budget`` times.
+    """
+
+    sources: Sequence[Source]
+    tokenizer: Any
+    seq_len: int = 2048
+    packing: Packing = "concat"
+    shuffle_buffer: int = 16384
+    window_bytes: int = 64 << 20
+    seed: int = 0
+    lanes: int | Literal["auto"] = "auto"
+    epochs: int | None = None
+    on_error: OnError = "raise"
+    skip_budget: int = 1000
+
+    def __post_init__(self) -> None:
+        if isinstance(self.sources, Source):
+            object.__setattr__(self, "sources", (self.sources,))
+        if not self.sources:
+            raise ConfigError("a stream needs at least one source")
+        _at_least("seq_len", self.seq_len, 2)
+        _at_least("shuffle_buffer", self.shuffle_buffer, 0)
+        _at_least("window_bytes", self.window_bytes, 1)
+        _at_least("skip_budget", self.skip_budget, 0)
+        _one_of("packing", self.packing, ("concat", "best_fit", "none"))
+        _one_of("on_error", self.on_error, ("raise", "skip"))
+        if self.lanes != "auto":
+            _at_least("lanes", self.lanes, 1)
+        if self.epochs is not None:
+            _at_least("epochs", self.epochs, 1)
+        if not 0 <= self.seed < 1 << 64:
+            raise ConfigError(f"seed must be in [0, 2**64), got {self.seed}")
+        if self.packing != "concat":
+            raise ConfigError(f"packing={self.packing!r} is not built yet; use packing='concat'")
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")

@@ -1,0 +1,33 @@
+"""What an engine is: texts in, flat ids and offsets out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Encoded", "Engine"]
+
+
+class Encoded(NamedTuple):
+    """Ids of several texts: text ``i`` is ``ids[offsets[i]:offsets[i + 1]]``.
+
+    ``ids`` is int32 of shape ``[tokens]``, ``offsets`` int64 of shape ``[texts + 1]``. No special tokens are added, and
+    control strings inside the texts are text.
+    """
+
+    ids: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+
+
+class Engine(Protocol):
+    """A tokenizer implementation; safe to call from one thread at a time."""
+
+    @property
+    def name(self) -> str:
+        """``fastokens`` or ``huggingface``."""
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Encode texts in order. Raises :class:`~streamfeed.errors.EngineError` where a spot check fails."""

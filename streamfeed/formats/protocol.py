@@ -1,0 +1,90 @@
+"""What a format is: records plus a cursor that can be sought.
+
+A format reads *extents* of shards. A shard's extent is cut in the format's own coordinates (bytes for JSON Lines and tar,
+row groups for Parquet); formats that cannot be entered in the middle know the whole shard only. Reading is a pure function
+of the shard's bytes, the extent and the cursor: the chunks may be cut elsewhere after a resume, the values may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from streamfeed.storage.files import ShardFile
+
+__all__ = ["WHOLE", "Bad", "Chunk", "Cursor", "Extent", "Format", "Value"]
+
+
+class Cursor(NamedTuple):
+    """Where a reader stands: go to ``seek``, then skip that many records.
+
+    ``seek`` is the format's own (a byte offset, a row group, a compressed frame's offset); only the format reads it.
+    ``Cursor()`` is the start of any extent.
+    """
+
+    seek: int = 0
+    skip: int = 0
+
+
+class Extent(NamedTuple):
+    """A part of a shard, ``[start, stop)`` in the format's own coordinates; ``stop=-1`` is the shard's end."""
+
+    start: int = 0
+    stop: int = -1
+
+
+WHOLE = Extent()
+
+
+class Bad(NamedTuple):
+    """A record that its bytes prove bad: ``where`` it is ("byte 1024", "row group 3, row 17"), ``cause``, ``advice``."""
+
+    where: str
+    cause: str
+    advice: str = ""
+
+
+Value = str | None | Bad
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Consecutive records: ``values[i]`` stands at cursor ``(seek, skip + i)``.
+
+    A value is the record's text, ``None`` where the text is null, or :class:`Bad`.
+    """
+
+    seek: int
+    skip: int
+    values: list[Value]
+
+
+class Piece(NamedTuple):
+    """An extent with the number of stored bytes that reading it takes, about."""
+
+    extent: Extent
+    nbytes: int
+
+
+class Format(Protocol):
+    """One file format with the text field that a run reads from it."""
+
+    @property
+    def name(self) -> str:
+        """``jsonl``, ``parquet``, ``tar``."""
+
+    def split(self, file: ShardFile, max_bytes: int) -> list[Piece] | None:
+        """Cut the shard into consecutive extents of about ``max_bytes`` at most, in order, covering every record once.
+
+        ``None`` where the format (or this shard, say a compressed one) cannot be entered in the middle. May read footers
+        or indexes, never the records.
+        """
+
+    def read(self, file: ShardFile, extent: Extent, cursor: Cursor) -> Iterator[Chunk]:
+        """Yield the extent's records from ``cursor`` on, in order, in chunks of bounded memory.
+
+        Raises :class:`~streamfeed.errors.CorruptShardError` where the bytes prove the shard broken from some place on
+        (after yielding every record before it), :class:`~streamfeed.errors.FieldError` where the shard has no such field,
+        :class:`~streamfeed.errors.ReadError` where the store failed.
+        """

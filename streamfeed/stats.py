@@ -1,0 +1,56 @@
+"""Counters that say what happened to the data.
+
+Two kinds, never mixed: :class:`ReadStats` counts the work of one process (it differs between topologies and is not part
+of the state), :class:`Tally` counts what became of the records (it is part of every lane's state, so that a resume does
+not count twice).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+
+__all__ = ["ReadStats", "Tally"]
+
+
+@dataclass(slots=True)
+class ReadStats:
+    """Bytes and calls that one process asked of storage."""
+
+    bytes: int = 0
+    reads: int = 0
+    opens: int = 0
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the records of a lane since the stream began (or since the pass began, in a finite one)."""
+
+    records: int = 0
+    """records read, of any kind"""
+    null: int = 0
+    """records dropped because their text is null"""
+    empty: int = 0
+    """records dropped because their text is empty, or holds no tokens"""
+    skipped: int = 0
+    """bad records passed over by ``on_error="skip"``"""
+    broken_shards: int = 0
+    """shards given up part-way by ``on_error="skip"`` (the rest of each is unread)"""
+    oversized: int = 0
+    """documents larger than ``window_bytes``, each a window alone"""
+
+    def add(self, other: Tally) -> None:
+        """Add the counts of ``other`` to these."""
+        for name in TALLY_NAMES:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def copy(self) -> Tally:
+        """Return an independent copy."""
+        return Tally(**asdict(self))
+
+    def dropped(self) -> str:
+        """Say in words what did not become tokens; empty when everything did."""
+        names = ("null", "empty", "skipped", "broken_shards")
+        return ", ".join(f"{getattr(self, name):,} {name.replace('_', ' ')}" for name in names if getattr(self, name))
+
+
+TALLY_NAMES = tuple(field.name for field in fields(Tally))
