@@ -1,0 +1,129 @@
+"""A tokenizer as the engines need it: the JSON of the *loaded* tokenizer, its special ids and a fingerprint."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, cast
+
+import xxhash
+
+from streamfeed.errors import ConfigError
+
+__all__ = ["TokenizerSpec", "load_tokenizer"]
+
+_SET_EOS = (
+    'set one where the tokenizer is made, e.g. tokenizer.eos_token = "<|endoftext|>" before save_pretrained, '
+    'or "eos_token" in its tokenizer_config.json'
+)
+
+
+@dataclass(frozen=True)
+class TokenizerSpec:
+    """All of a tokenizer that a stream depends on; small to pickle beside its ``json``.
+
+    ``json`` is what the loaded tokenizer means (it can differ from the file on disk), without truncation and padding.
+    ``fingerprint`` is the xxh3_128 hex of ``json`` and the special ids. ``bos_id`` is set only where the tokenizer
+    itself puts a BOS in front of a text. ``vocab_size`` counts added tokens.
+    """
+
+    json: str
+    fingerprint: str
+    eos_id: int
+    bos_id: int | None
+    pad_id: int | None
+    vocab_size: int
+    name: str
+
+
+class _Loaded(Protocol):
+    """What is used of a loaded ``transformers`` tokenizer."""
+
+    @property
+    def eos_token_id(self) -> int | None: ...
+    @property
+    def bos_token_id(self) -> int | None: ...
+    @property
+    def pad_token_id(self) -> int | None: ...
+    def __len__(self) -> int: ...
+    def __call__(self, text: str, **options: bool) -> dict[str, list[int]]: ...
+
+
+def load_tokenizer(tokenizer: object) -> TokenizerSpec:
+    """Load a tokenizer by name, folder or ``tokenizer.json`` path, or take a loaded ``transformers`` tokenizer.
+
+    No code that comes with a tokenizer is run. Raises :class:`~streamfeed.errors.ConfigError` where there is no such
+    tokenizer, where it has no ``tokenizers`` backend, and where it has no EOS token.
+    """
+    by_name = isinstance(tokenizer, (str, Path))
+    loaded = _from_name(tokenizer) if isinstance(tokenizer, (str, Path)) else cast("_Loaded", tokenizer)
+    name = str(tokenizer) if by_name else str(getattr(loaded, "name_or_path", "") or type(loaded).__name__)
+    backend = getattr(loaded, "backend_tokenizer", None)
+    if backend is None or not hasattr(backend, "to_str"):
+        raise ConfigError(
+            f"tokenizer {name}: {type(loaded).__name__} has no tokenizers backend (a slow tokenizer); "
+            "convert it to a fast one and save that, so that it has a tokenizer.json"
+        )
+    eos_id, pad_id = loaded.eos_token_id, loaded.pad_token_id
+    if eos_id is None:
+        raise ConfigError(f"tokenizer {name} has no EOS token, which ends every document; {_SET_EOS}")
+    meaning = _without_limits(backend.to_str())
+    bos_id = _bos_it_adds(loaded)
+    key = json.dumps([meaning, eos_id, bos_id, pad_id])
+    return TokenizerSpec(
+        json=meaning,
+        fingerprint=xxhash.xxh3_128_hexdigest(key.encode()),
+        eos_id=eos_id,
+        bos_id=bos_id,
+        pad_id=pad_id,
+        vocab_size=len(loaded),
+        name=name,
+    )
+
+
+def _from_name(name: str | Path) -> _Loaded:
+    path = Path(name).expanduser()
+    try:
+        if path.is_file():
+            return _from_file(path)
+        return _from_folder_or_hub(path if path.is_dir() else name)
+    except Exception as error:  # transformers and tokenizers raise OSError, ValueError, KeyError, bare Exception, ...
+        cause = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError(
+            f"cannot load tokenizer {str(name)!r}: {cause}; give a name on the Hub, a folder that save_pretrained "
+            "wrote, or the path of a tokenizer.json"
+        ) from error
+
+
+def _from_folder_or_hub(name: str | Path) -> _Loaded:
+    from transformers import AutoTokenizer
+
+    return cast("_Loaded", AutoTokenizer.from_pretrained(name, trust_remote_code=False))
+
+
+def _from_file(path: Path) -> _Loaded:
+    """Load one file; beside a ``tokenizer_config.json`` it means the folder, which alone knows the special tokens."""
+    if path.name == "tokenizer.json" and path.with_name("tokenizer_config.json").is_file():
+        return _from_folder_or_hub(path.parent)
+    from transformers import PreTrainedTokenizerFast
+
+    return cast("_Loaded", PreTrainedTokenizerFast(tokenizer_file=str(path), name_or_path=str(path)))
+
+
+def _without_limits(text: str) -> str:
+    """Drop truncation and padding: a document is encoded whole, whatever the tokenizer was last used for."""
+    parsed = json.loads(text)
+    if parsed.get("truncation") is None and parsed.get("padding") is None:
+        return text
+    parsed["truncation"] = None
+    parsed["padding"] = None
+    return json.dumps(parsed, ensure_ascii=False, separators=(",", ":"))
+
+
+def _bos_it_adds(loaded: _Loaded) -> int | None:
+    bos = loaded.bos_token_id
+    if bos is None:
+        return None
+    with_specials = loaded("a", add_special_tokens=True, truncation=False, padding=False)["input_ids"]
+    return bos if with_specials and with_specials[0] == bos else None
