@@ -1,22 +1,26 @@
 """Corpora whose texts carry a global id, written in every format: the ground of the oracles.
 
-A null text is written as null. A tar holds two members a record, ``.txt`` and ``.json`` (``{"id": ..., "text": ...}``); a record whose
-text is null has the ``.json`` alone, so nulls are read there with the field ``json.text``.
+A null text is written as null. A tar holds two members a record, ``.txt`` and ``.json`` (``{"id": ..., "text": ...}``);
+a record whose text is null has the ``.json`` alone, so nulls are read there with the field ``json.text``.
 """
 
 from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import tarfile
-from collections.abc import Sequence
-from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
 
 KINDS = ("jsonl", "jsonl.gz", "jsonl.zst", "parquet", "tar")
 SEEKABLE = ("jsonl", "parquet", "tar")
@@ -25,7 +29,25 @@ SEEKABLE = ("jsonl", "parquet", "tar")
 FIELDS = {"jsonl": "text", "jsonl.gz": "text", "jsonl.zst": "text", "parquet": "text", "tar": "json.text"}
 """A field for each kind that also reads nulls; ``None`` reads all kinds where no text is null."""
 
-WORDS = 'stream shard lane window round Zürich naïve 漢字 мир 🙂 \t tab \u2028 \\ " { } < > [ ] \r\n \n é'.split(" ")
+WORDS = (
+    *(
+        "stream",
+        "shard",
+        "lane",
+        "window",
+        "round",
+        "Zürich",
+        "naïve",
+        "漢字",
+        "мир",
+        "🙂",
+        "\t",
+        "tab",
+        "\u2028",
+        "\\",
+    ),
+    *('"', "{", "}", "<", ">", "[", "]", "\r\n", "\n", "é"),
+)
 
 
 def texts_with_ids(count: int, *, seed: int = 0, words: int = 12, first: int = 0) -> list[str | None]:
@@ -42,8 +64,9 @@ def id_of(text: str) -> int:
 def write_shard(kind: str, path: Path, texts: Sequence[str | None], *, parts: int = 3, first: int = 0) -> Path:
     """Write one shard of ``kind`` at ``path`` and return ``path``.
 
-    ``parts`` is the number of row groups, gzip members or zstd frames (cut at any byte, so lines and characters straddle
-    them); plain JSON Lines and tar have none. ``first`` is the id of the first record, where one is written beside the text.
+    ``parts`` is the number of row groups, gzip members or zstd frames (cut at any byte, so lines and characters
+    straddle them); plain JSON Lines and tar have none. ``first`` is the id of the first record, where one is written
+    beside the text.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if kind == "parquet":
@@ -58,11 +81,11 @@ def write_shard(kind: str, path: Path, texts: Sequence[str | None], *, parts: in
 def write_corpus(
     kind: str, folder: Path, texts: Sequence[str | None], *, shards: int = 1, parts: int = 3, first: int = 0
 ) -> list[Path]:
-    """Write ``texts`` in order over ``shards`` shards ``folder/part-00000.<kind>``, nearly even, and return the paths."""
+    """Write ``texts`` in order over shards ``folder/part-00000.<kind>``, nearly even, and return the paths."""
     bounds = [len(texts) * i // shards for i in range(shards + 1)]
     return [
         write_shard(kind, folder / f"part-{i:05}.{kind}", texts[start:stop], parts=parts, first=first + start)
-        for i, (start, stop) in enumerate(zip(bounds, bounds[1:], strict=False))
+        for i, (start, stop) in enumerate(itertools.pairwise(bounds))
     ]
 
 
@@ -74,7 +97,7 @@ def json_lines(texts: Sequence[str | None], *, first: int = 0) -> bytes:
 def cut(data: bytes, parts: int) -> list[bytes]:
     """Cut ``data`` into ``parts`` consecutive pieces of nearly even size."""
     bounds = [len(data) * i // parts for i in range(parts + 1)]
-    return [data[start:stop] for start, stop in zip(bounds, bounds[1:], strict=False)]
+    return [data[start:stop] for start, stop in itertools.pairwise(bounds)]
 
 
 def _compressed(kind: str, data: bytes, parts: int) -> bytes:

@@ -1,17 +1,20 @@
 """What a format is: records plus a cursor that can be sought.
 
-A format reads *extents* of shards. A shard's extent is cut in the format's own coordinates (bytes for JSON Lines and tar,
-row groups for Parquet); formats that cannot be entered in the middle know the whole shard only. Reading is a pure function
-of the shard's bytes, the extent and the cursor: the chunks may be cut elsewhere after a resume, the values may not.
+A format reads *extents* of shards. A shard's extent is cut in the format's own coordinates (bytes for JSON Lines and
+tar, row groups for Parquet); formats that cannot be entered in the middle know the whole shard only. Reading is a pure
+function of the shard's bytes, the extent and the cursor: the chunks may be cut elsewhere after a resume, the values may
+not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from streamfeed.storage.files import ShardFile
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from streamfeed.storage.files import ShardFile
 
 __all__ = ["WHOLE", "Bad", "Chunk", "Cursor", "Extent", "Format", "Value"]
 
@@ -38,7 +41,7 @@ WHOLE = Extent()
 
 
 class Bad(NamedTuple):
-    """A record that its bytes prove bad: ``where`` it is ("byte 1024", "row group 3, row 17"), ``cause``, ``advice``."""
+    """A record proved bad by its bytes: ``where`` it is ("byte 1024", "row group 3, row 17"), ``cause``, ``advice``."""
 
     where: str
     cause: str
@@ -77,14 +80,14 @@ class Format(Protocol):
     def split(self, file: ShardFile, max_bytes: int) -> list[Piece] | None:
         """Cut the shard into consecutive extents of about ``max_bytes`` at most, in order, covering every record once.
 
-        ``None`` where the format (or this shard, say a compressed one) cannot be entered in the middle. May read footers
-        or indexes, never the records.
+        ``None`` where the format (or this shard, say a compressed one) cannot be entered in the middle. May read
+        footers or indexes, never the records.
         """
 
     def read(self, file: ShardFile, extent: Extent, cursor: Cursor) -> Iterator[Chunk]:
         """Yield the extent's records from ``cursor`` on, in order, in chunks of bounded memory.
 
         Raises :class:`~streamfeed.errors.CorruptShardError` where the bytes prove the shard broken from some place on
-        (after yielding every record before it), :class:`~streamfeed.errors.FieldError` where the shard has no such field,
-        :class:`~streamfeed.errors.ReadError` where the store failed.
+        (after yielding every record before it), :class:`~streamfeed.errors.FieldError` where the shard has no such
+        field, :class:`~streamfeed.errors.ReadError` where the store failed.
         """

@@ -1,0 +1,62 @@
+"""JSON Lines under gzip or zstd: lines and characters may straddle members and frames."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Literal
+
+from streamfeed.formats.gz import gzip_steps
+from streamfeed.formats.lines import LineDecoder
+from streamfeed.formats.pieces import LineCutter, Run, Step, coalesced
+from streamfeed.formats.protocol import Chunk, Cursor, Extent, Piece
+from streamfeed.formats.zst import zstd_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from streamfeed.storage.files import CountingFile, ShardFile
+
+__all__ = ["CompressedLines"]
+
+_STEPS: dict[str, Callable[[CountingFile, ShardFile, int], Iterator[Step]]] = {"gz": gzip_steps, "zst": zstd_steps}
+
+
+class CompressedLines:
+    """Reads one text field of JSON Lines under ``gz`` or ``zst``.
+
+    A cursor's ``seek`` is the compressed byte where a zstd frame begins (0 under gzip), ``skip`` counts as
+    :mod:`streamfeed.formats.pieces` says. The extent is always the whole shard.
+    """
+
+    name = "jsonl"
+
+    def __init__(self, field: str, compression: Literal["gz", "zst"]) -> None:
+        self._decoder = LineDecoder(field)
+        self._steps = _STEPS[compression]
+
+    def split(self, file: ShardFile, max_bytes: int) -> list[Piece] | None:  # noqa: ARG002
+        """Return ``None``: gzip has no way in, and zstd frames are found only by reading them."""
+        return None
+
+    def read(self, file: ShardFile, extent: Extent, cursor: Cursor) -> Iterator[Chunk]:
+        """Yield the records from ``cursor`` on; see :class:`Format`."""
+        if extent.start or extent.stop >= 0:
+            raise ValueError(f"a compressed shard is read whole, not as {extent}")
+        skip = cursor.skip
+        with closing(file.open()) as raw:
+            for run in self._runs(raw, file, cursor.seek):
+                dropped = min(skip, len(run.lines))
+                skip -= dropped
+                if dropped < len(run.lines):
+                    yield self._chunk(run.seek, run.skip + dropped, run.lines[dropped:])
+
+    def _runs(self, raw: CountingFile, file: ShardFile, start: int) -> Iterator[Run]:
+        cutter = LineCutter(start, file.shard)
+        for step in coalesced(self._steps(raw, file, start)):
+            yield from cutter.feed(step)
+        yield from cutter.finish()
+
+    def _chunk(self, seek: int, skip: int, lines: list[bytes]) -> Chunk:
+        decoded = self._decoder.decode(lines)
+        prefix = f"zstd frame at byte {seek}, record" if seek else "record"
+        return Chunk(seek, skip, decoded.place(lambda index: f"{prefix} {skip + index}"))
