@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from itertools import accumulate, chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from streamfeed.encode.protocol import Encoded
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
