@@ -1,0 +1,37 @@
+"""Train on raw text shards at once: streamed, shuffled, tokenized, packed, and resumed exactly on any topology.
+
+The public names resolve on first use, so that importing the package costs nothing and tools run without torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamfeed.config import Source, StreamConfig
+    from streamfeed.dataset.state import merge_states
+    from streamfeed.dataset.stream import StreamDataset
+    from streamfeed.errors import StreamfeedError
+    from streamfeed.loader.loader import StreamLoader
+
+__all__ = ["Source", "StreamConfig", "StreamDataset", "StreamLoader", "StreamfeedError", "merge_states"]
+
+_HOMES = {
+    "Source": "streamfeed.config",
+    "StreamConfig": "streamfeed.config",
+    "StreamDataset": "streamfeed.dataset.stream",
+    "StreamLoader": "streamfeed.loader.loader",
+    "StreamfeedError": "streamfeed.errors",
+    "merge_states": "streamfeed.dataset.state",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public object
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'streamfeed' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

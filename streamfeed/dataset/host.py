@@ -1,0 +1,157 @@
+"""Hosting lanes: the rows of some of a rank's lanes, in the rank's order, as messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import orjson
+
+from streamfeed.dataset.message import Buffers, Message
+from streamfeed.lane.lane import Block, Lane, LaneTools
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from streamfeed.dataset.share import Share
+    from streamfeed.lane.state import LaneState
+    from streamfeed.plan.plan import Plan
+
+__all__ = ["Host"]
+
+
+class _Feed:
+    """One hosted lane: the rank's own rows of it, block by block, and the lane's state behind the last one taken."""
+
+    def __init__(self, lane: Lane, state: LaneState, first_row: int, step: int) -> None:
+        self.lane = lane
+        self._step = step
+        self._state: LaneState | None = state
+        self._last: tuple[Block, int] | None = None
+        self._block: Block | None = None
+        self._next = first_row - state.rows
+
+    def state(self) -> LaneState:
+        """Return the lane's state behind the last own row taken; also of what was dropped behind it when it has ended."""
+        if self.lane.ended and self._block is None:
+            return self.lane.end_state()
+        if self._state is None:
+            assert self._last is not None
+            self._state = self._last[0].state_behind(self._last[1])
+        return self._state
+
+    def ready(self) -> bool:
+        """Make sure that an own row is at hand; False for good when the lane has ended."""
+        while self._block is None or self._next >= len(self._block.rows):
+            self._next -= 0 if self._block is None else len(self._block.rows)
+            self._block = self.lane.next_block()
+            if self._block is None:
+                return False
+        return True
+
+    def take(self, most: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return up to ``most`` own rows, int32 ``[n, length]``, and where documents start in them; :meth:`ready` was True."""
+        block, step = self._block, self._step
+        assert block is not None
+        first, width = self._next, block.rows.shape[1]
+        count = min(most, -(-(len(block.rows) - first) // step))
+        last = first + (count - 1) * step
+        begin, end = np.searchsorted(block.starts, (first * width, (last + 1) * width))
+        starts = block.starts[begin:end] - first * width
+        if step > 1:
+            row, column = np.divmod(starts, width)
+            own = row % step == 0
+            starts = row[own] // step * width + column[own]
+        self._next = last + step
+        self._last, self._state = (block, last), None
+        return block.rows[first : last + 1 : step], starts
+
+
+class Host:
+    """Some slots of a rank, from its ``first``-th row on.
+
+    ``states`` are the lanes' states at or before their share of the rows handed out. Built once a worker and pass.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        share: Share,
+        slots: Sequence[int],
+        states: Mapping[int, LaneState],
+        tools: LaneTools,
+        *,
+        first: int,
+        first_epoch: int,
+    ) -> None:
+        self._feeds: list[_Feed] = []
+        self._seq_len = plan.rules.seq_len
+        begun = []
+        for slot in slots:
+            t = first + (slot - first) % share.slots
+            state = states[share.lane_at(slot)]
+            lane = Lane(plan, share.lane_at(slot), state, tools, first_epoch=first_epoch)
+            self._feeds.append(_Feed(lane, state, share.lane_row(t), share.step))
+            begun.append(t // share.slots == first // share.slots)
+        for feed in self._feeds:
+            feed.lane.start()
+        self._partial = [feed for feed, now in zip(self._feeds, begun, strict=True) if now]
+        if len(self._partial) == len(self._feeds):
+            self._partial = []
+
+    @property
+    def lanes(self) -> int:
+        """The number of lanes hosted."""
+        return len(self._feeds)
+
+    def states(self) -> dict[int, LaneState]:
+        """Return the lanes' states behind the last row handed out."""
+        return {feed.lane.number: feed.state() for feed in self._feeds}
+
+    def message(self, rounds: int, buffers: Buffers) -> Message:
+        """Write up to ``rounds`` rounds into ``buffers``; a message without rows, for good, when all lanes have ended.
+
+        The first message may be the rest of a round that began before the first row; it may be empty rows only, any later
+        round has a row that is not.
+        """
+        before = self._states_json()
+        feeds, rounds, most = (self._partial, 1, 1) if self._partial else (self._feeds, rounds, 0)
+        self._partial = []
+        starts: list[NDArray[np.int64]] = []
+        buffers.lengths[: rounds * len(feeds)] = 0
+        for index, feed in enumerate(feeds):
+            most = max(most, self._fill(feed, index, len(feeds), rounds, buffers, starts))
+        rows = most * len(feeds)
+        if not rows:
+            before = self._states_json()
+        where = np.concatenate(starts) if starts else np.empty(0, dtype=np.int64)
+        where.sort()
+        buffers.starts[: len(where)] = where
+        return Message(buffers.ids[:rows], buffers.lengths[:rows], buffers.starts[: len(where)], before)
+
+    def _states_json(self) -> bytes:
+        return orjson.dumps({str(lane): state.to_json() for lane, state in self.states().items()})
+
+    def _fill(
+        self,
+        feed: _Feed,
+        index: int,
+        stride: int,
+        rounds: int,
+        buffers: Buffers,
+        starts: list[NDArray[np.int64]],
+    ) -> int:
+        """Write ``feed``'s next rows to rows ``index``, ``index + stride``, ...; return how many there were."""
+        filled = 0
+        while filled < rounds and feed.ready():
+            rows, begins = feed.take(rounds - filled)
+            count, width = rows.shape
+            place = slice(index + filled * stride, index + (filled + count - 1) * stride + 1, stride)
+            buffers.ids[place, :width] = rows
+            buffers.lengths[place] = width
+            row, column = np.divmod(begins, width)
+            starts.append(((row + filled) * stride + index) * self._seq_len + column)
+            filled += count
+        return filled

@@ -1,0 +1,136 @@
+"""Mixing: which source a lane takes its next document from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamfeed.lane.runs import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfeed.lane.ahead import Ahead
+    from streamfeed.lane.state import SourceState
+    from streamfeed.stats import Tally
+
+__all__ = ["Mixer", "position"]
+
+
+@dataclass(slots=True)
+class _Feed:
+    """One source of the lane: its coming runs, the run in hand, how many of its documents were taken, and where it stands."""
+
+    runs: Ahead[Run]
+    weight: float
+    state: SourceState
+    run: Run | None = None
+    taken: int = 0
+    ended: bool = False
+
+
+class Mixer:
+    """Hands out runs: whole ones from a single source; one document at a time from the source furthest behind otherwise.
+
+    A source is behind by ``due - tokens``: what its weight entitles it to of all tokens taken so far, less what was taken
+    from it. Deterministic, ties go to the first source. A source that ends (in a finite pass) drops out.
+    """
+
+    def __init__(
+        self, runs: Sequence[Ahead[Run]], weights: Sequence[float], states: Sequence[SourceState], tally: Tally
+    ) -> None:
+        self._feeds = [_Feed(*feed) for feed in zip(runs, weights, states, strict=True)]
+        self.tally = tally
+        """what became of the records of every window entered"""
+
+    def start(self) -> None:
+        """Begin reading ahead in every source."""
+        for feed in self._feeds:
+            feed.runs.start()
+
+    def states(self) -> list[SourceState]:
+        """Return where every source stands behind the last run taken."""
+        return [feed.state for feed in self._feeds]
+
+    def take(self, current: int = -1) -> Run | None:
+        """Return the next run, or None when every source has ended.
+
+        ``current`` is the source whose document is open after a resume: it goes on before anything is chosen.
+        """
+        if len(self._feeds) == 1:
+            return self._whole(self._feeds[0])
+        while True:
+            index = current if current >= 0 else self._furthest_behind()
+            if index < 0:
+                return None
+            run = self._document(self._feeds[index])
+            if run is not None:
+                return run
+
+    def _next_run(self, feed: _Feed) -> Run | None:
+        run = feed.runs.take()
+        if run is not None and run.entered is not None:
+            self.tally.add(run.entered)
+        return run
+
+    def _whole(self, feed: _Feed) -> Run | None:
+        """Take all of the next run."""
+        run = self._next_run(feed)
+        if run is not None:
+            first = int(run.offsets[1]) if run.counted else 0
+            feed.state = position(run, feed.state, len(run.offsets) - 1)
+            feed.state = replace(feed.state, tokens=feed.state.tokens + int(run.offsets[-1]) - first)
+            self.tally.empty += 0 if run.empties is None else int(run.empties[-1])
+        return run
+
+    def _furthest_behind(self) -> int:
+        live = [index for index, feed in enumerate(self._feeds) if not feed.ended]
+        if not live:
+            return -1
+        return max(live, key=lambda index: (self._feeds[index].state.due - self._feeds[index].state.tokens, -index))
+
+    def _document(self, feed: _Feed) -> Run | None:
+        """Cut the next document off the feed's run; None where the feed turned out to have ended, or to need another look."""
+        if feed.run is None or feed.taken >= len(feed.run.offsets) - 1:
+            feed.run, feed.taken = self._next_run(feed), 0
+            if feed.run is None:
+                feed.ended = True
+                return None
+        run, index = feed.run, feed.taken
+        feed.taken += 1
+        if index >= len(run.offsets) - 1:
+            feed.state = position(run, feed.state, 0)
+            return None
+        start, stop = int(run.offsets[index]), int(run.offsets[index + 1])
+        single = Run(
+            source=run.source,
+            ids=run.ids[max(start, 0) : stop],
+            offsets=np.asarray([min(start, 0), stop - max(start, 0)], dtype=np.int64),
+            window=run.window,
+            first=run.first + index,
+            entered=None,
+            counted=run.counted and index == 0,
+        )
+        if start == stop:
+            self.tally.empty += 1
+        self._count(feed, 0 if single.counted else stop - start)
+        feed.state = position(single, feed.state, 1)
+        return single if start < stop else None
+
+    def _count(self, feed: _Feed, tokens: int) -> None:
+        """Charge ``tokens`` to ``feed``, and entitle every live source to its share of them."""
+        total = sum(other.weight for other in self._feeds if not other.ended)
+        for other in self._feeds:
+            if not other.ended:
+                other.state = replace(other.state, due=other.state.due + tokens * other.weight / total)
+        feed.state = replace(feed.state, tokens=feed.state.tokens + tokens)
+
+
+def position(run: Run, state: SourceState, taken: int) -> SourceState:
+    """Return ``state`` moved to ``taken`` documents into ``run``, or to the next window's beginning behind its last."""
+    document = run.first + taken
+    if document >= len(run.window.texts):
+        return replace(state, place=run.window.end, document=0, digest="")
+    return replace(state, place=run.window.begin, document=document, digest=run.window.digest)

@@ -1,0 +1,64 @@
+"""The records of one unit, one at a time, with the place of the next one always known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamfeed.formats.protocol import Chunk, Cursor, Format, Value
+from streamfeed.storage.files import ShardFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from streamfeed.plan.shards import Unit
+    from streamfeed.stats import ReadStats
+
+__all__ = ["UnitRecords"]
+
+
+class UnitRecords:
+    """Reads a unit from a cursor on; :meth:`take` hands out its records, stride applied by the caller through ``record``.
+
+    ``record`` is the ordinal in the unit of the next record, ``cursor`` where a fresh reader finds it.
+    """
+
+    def __init__(self, unit: Unit, reader: Format, stats: ReadStats, cursor: Cursor, record: int) -> None:
+        self.file = ShardFile(unit.url, unit.size, stats)
+        self.stride = unit.stride
+        self.record = record
+        self._seek, self._skip = cursor
+        self._chunks: Iterator[Chunk] = reader.read(self.file, unit.extent, cursor)
+        self._values: list[Value] = []
+        self._next = 0
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where the next record stands."""
+        return Cursor(self._seek, self._skip + self._next)
+
+    def fill(self) -> bool:
+        """Make sure that a record is at hand; False at the unit's end. Raises what the reader raises."""
+        while self._next >= len(self._values):
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return False
+            self._seek, self._skip, self._values, self._next = chunk.seek, chunk.skip, chunk.values, 0
+        return True
+
+    def take(self) -> Value:
+        """Hand out the next record; :meth:`fill` must have said that there is one."""
+        value = self._values[self._next]
+        self._next += 1
+        self.record += 1
+        return value
+
+    def give_back(self) -> None:
+        """Undo the last :meth:`take`: its record is the next one again."""
+        self._next -= 1
+        self.record -= 1
+
+    def close(self) -> None:
+        """Close the shard."""
+        close = getattr(self._chunks, "close", None)
+        if close is not None:
+            close()

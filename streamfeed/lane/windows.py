@@ -1,0 +1,226 @@
+"""Windows: the documents that a lane holds to shuffle, read in order from a place on.
+
+A window is a pure function of the shards' bytes, the rules and the place where it begins, so that a resume reads the same
+one again. It never reaches over the end of an epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xxhash
+
+from streamfeed.errors import CorruptShardError, EmptyStreamError, RecordError
+from streamfeed.formats.detect import make_format
+from streamfeed.formats.protocol import Bad, Cursor, Format
+from streamfeed.lane.records import UnitRecords
+from streamfeed.lane.state import Place
+from streamfeed.plan.order import order_key, permutation
+from streamfeed.stats import ReadStats, Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from streamfeed.plan.plan import Rules, SourceHands, SourcePlan
+
+__all__ = ["Window", "WindowReader"]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Documents in the order in which they are packed. ``begin`` is where reading began, ``end`` where the next begins.
+
+    ``digest`` is the hash of its texts as read; ``tally`` counts its records and what was dropped. A window without
+    documents occurs only at an epoch's end, to carry the tally of what was dropped there.
+    """
+
+    begin: Place
+    end: Place
+    texts: list[str]
+    digest: str
+    tally: Tally
+
+
+class WindowReader:
+    """One lane's windows of one source, for ever or until ``last_epoch`` (exclusive) ends."""
+
+    def __init__(
+        self,
+        plan: SourcePlan,
+        rules: Rules,
+        hands: SourceHands,
+        *,
+        source: int,
+        lane: int,
+        last_epoch: int | None,
+        stats: ReadStats,
+    ) -> None:
+        self._plan = plan
+        self._rules = rules
+        self._hands = hands
+        self._source = source
+        self._lane = lane
+        self._last_epoch = last_epoch
+        self._stats = stats
+        self._formats: dict[str, Format] = {}
+
+    def windows(self, place: Place) -> Iterator[Window]:
+        """Yield the windows from ``place`` on.
+
+        Raises :class:`EmptyStreamError` where a whole epoch that repeats holds no document, and what readers raise.
+        """
+        while self._last_epoch is None or place.epoch < self._last_epoch:
+            dropped = Tally()
+            for window in self._rest_of_epoch(place):
+                yield window
+                place = window.end
+                dropped.add(window.tally)
+            place = self._next_epoch(place, dropped)
+
+    def _next_epoch(self, place: Place, dropped: Tally) -> Place:
+        whole = place.whole
+        if place.window == 0 and self._last_epoch is None:
+            if whole or self._rules.lanes == 1:
+                raise EmptyStreamError(
+                    f"{self._plan.shards.url(0)} and {len(self._plan.shards) - 1} more shards hold no document: "
+                    f"{dropped.records:,} records were read in epoch {place.epoch}, {dropped.dropped() or 'none dropped'}"
+                )
+            whole = True
+        return Place(epoch=place.epoch + 1, whole=whole)
+
+    def _rest_of_epoch(self, place: Place) -> Iterator[Window]:
+        """Yield the windows from ``place`` to the end of its epoch."""
+        gathering = _Gathering(self, place)
+        try:
+            while True:
+                window = gathering.window()
+                if window.texts or window.tally != Tally():
+                    yield window
+                if not window.texts:
+                    return
+        finally:
+            gathering.close()
+
+    def shuffled(self, texts: list[str], place: Place) -> list[str]:
+        """Return ``texts`` in the order of the window that begins at ``place``."""
+        if self._rules.shuffle_buffer == 0:
+            return texts
+        key = order_key("window", self._rules.seed, self._source, place.epoch, self._lane, place.window)
+        return [texts[index] for index in permutation(key, len(texts)).tolist()]
+
+    def limits(self, place: Place) -> tuple[int, int]:
+        """Return how many documents and bytes the window at ``place`` may hold."""
+        return self._rules.window_limits(self._lane, first=place.epoch == 0 and place.window == 0)
+
+    def hand_size(self, place: Place) -> int:
+        """Return the number of units that the lane reads in the epoch of ``place``."""
+        return len(self._hands.hand(place.epoch, self._lane, whole=place.whole))
+
+    def open_unit(self, place: Place) -> UnitRecords:
+        """Open the unit at ``place`` at its cursor."""
+        index = int(self._hands.hand(place.epoch, self._lane, whole=place.whole)[place.unit])
+        unit = self._hands.unit(index, whole=place.whole)
+        if unit.kind not in self._formats:
+            self._formats[unit.kind] = make_format(unit.kind, self._plan.text)
+        return UnitRecords(unit, self._formats[unit.kind], self._stats, Cursor(place.seek, place.skip), place.record)
+
+    @property
+    def skips(self) -> bool:
+        """Whether the lane passes over what the bytes prove bad."""
+        return self._rules.on_error == "skip"
+
+
+class _Gathering:
+    """The lane's position while it gathers windows: the open unit, and the place behind the last record taken."""
+
+    def __init__(self, reader: WindowReader, place: Place) -> None:
+        self._reader = reader
+        self._place = place
+        self._units = reader.hand_size(place)
+        self._records: UnitRecords | None = None
+
+    def close(self) -> None:
+        if self._records is not None:
+            self._records.close()
+            self._records = None
+
+    def window(self) -> Window:
+        """Gather one window; without texts when the epoch holds no more."""
+        begin = self._place
+        most_documents, most_bytes = self._reader.limits(begin)
+        texts: list[str] = []
+        sizes: list[int] = []
+        total = 0
+        digest = xxhash.xxh3_64()
+        tally = Tally()
+        while len(texts) < most_documents and total < most_bytes:
+            records = self._fill(tally)
+            if records is None:
+                break
+            kept = self._keep(records, tally)
+            if kept is None:
+                continue
+            text, data = kept
+            if texts and total + len(data) > most_bytes:
+                records.give_back()
+                tally.records -= 1
+                break
+            tally.oversized += len(data) > most_bytes
+            texts.append(text)
+            sizes.append(len(data))
+            digest.update(data)
+            total += len(data)
+        digest.update(np.asarray(sizes, dtype=np.int64).tobytes())
+        self._place = self._behind(begin, advanced=bool(texts))
+        return Window(begin, self._place, self._reader.shuffled(texts, begin), digest.hexdigest(), tally)
+
+    def _behind(self, begin: Place, *, advanced: bool) -> Place:
+        place = replace(self._place, window=begin.window + advanced)
+        if self._records is None:
+            return place
+        cursor = self._records.cursor
+        return replace(place, seek=cursor.seek, skip=cursor.skip, record=self._records.record)
+
+    def _fill(self, tally: Tally) -> UnitRecords | None:
+        """Return the open unit with a record at hand, opening units as needed; None at the epoch's end."""
+        while self._place.unit < self._units:
+            if self._records is None:
+                self._records = self._reader.open_unit(self._place)
+            try:
+                if self._records.fill():
+                    return self._records
+            except CorruptShardError:
+                if not self._reader.skips:
+                    raise
+                tally.broken_shards += 1
+            self.close()
+            self._place = replace(self._place, unit=self._place.unit + 1, seek=0, skip=0, record=0)
+        return None
+
+    def _keep(self, records: UnitRecords, tally: Tally) -> tuple[str, bytes] | None:
+        """Take the next record; return its text, also in UTF-8, or None where it is not the lane's or not a document."""
+        phase, step = records.stride
+        mine = step == 1 or records.record % step == phase
+        value = records.take()
+        if not mine:
+            return None
+        tally.records += 1
+        if value is None:
+            tally.null += 1
+            return None
+        if value == "":
+            tally.empty += 1
+            return None
+        bad = value
+        if isinstance(value, str):
+            try:
+                return value, value.encode()
+            except UnicodeEncodeError as error:
+                bad = Bad(f"record {records.record - 1}", f"the text is not Unicode: {error.reason} at {error.start}")
+        assert isinstance(bad, Bad)
+        if not self._reader.skips:
+            raise RecordError(records.file.shard, bad.where, bad.cause, bad.advice)
+        tally.skipped += 1
+        return None

@@ -1,0 +1,120 @@
+"""What a worker is told: everything that it needs to host its slots, wherever it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from streamfeed.dataset.host import Host
+from streamfeed.dataset.message import Buffers, Message, rounds_in
+from streamfeed.encode.engines import build_engine
+from streamfeed.encode.proof import Verdict, disprove
+from streamfeed.lane.lane import LaneTools
+from streamfeed.lane.runs import Frame
+from streamfeed.plan.plan import Plan, SourceHands
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from concurrent.futures import Executor
+    from pathlib import Path
+
+    from streamfeed.dataset.share import Share
+    from streamfeed.encode.tokenizer import TokenizerSpec
+    from streamfeed.lane.state import LaneState
+    from streamfeed.stats import ReadStats
+
+__all__ = ["InProcess", "Job", "Messages"]
+
+MESSAGE_BYTES = 2 << 20
+"""Ids of a message once the first batch is out: large enough that the hand-over costs nothing, small enough to be smooth."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Worker ``worker`` of ``workers`` of the rank ``share``: its slots from row ``first`` on, lanes from ``states``."""
+
+    plan: Plan
+    tokenizer: TokenizerSpec
+    verdict: Verdict
+    cache_dir: Path | None
+    share: Share
+    worker: int
+    workers: int
+    states: Mapping[int, LaneState]
+    first: int
+    first_epoch: int
+
+    @property
+    def slots(self) -> range:
+        """The slots that the worker hosts."""
+        return self.share.worker_slots(self.worker, self.workers)
+
+    @property
+    def seq_len(self) -> int:
+        """Tokens of a row."""
+        return self.plan.rules.seq_len
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of the worker's lanes in one full message."""
+        return rounds_in(MESSAGE_BYTES, len(self.slots), self.seq_len)
+
+    @property
+    def rows(self) -> int:
+        """Rows of one full message."""
+        return self.rounds * len(self.slots)
+
+    def host(self, stats: ReadStats, executor: Executor | None) -> Host:
+        """Build the lanes; this is where a worker loads its tokenizer engine."""
+
+        def disproved(reason: str) -> None:
+            disprove(self.tokenizer, self.cache_dir, reason)
+
+        tools = LaneTools(
+            engine=build_engine(self.tokenizer, self.verdict, on_mismatch=disproved),
+            frame=Frame(self.tokenizer.bos_id, self.tokenizer.eos_id),
+            hands=[SourceHands(source, self.plan.rules, index) for index, source in enumerate(self.plan.sources)],
+            stats=stats,
+            executor=executor,
+        )
+        return Host(
+            self.plan, self.share, self.slots, self.states, tools, first=self.first, first_epoch=self.first_epoch
+        )
+
+
+class Messages:
+    """A host's messages: one round at first, so that the first batch is early, then twice as many each time up to full."""
+
+    def __init__(self, host: Host, most_rounds: int) -> None:
+        self._host = host
+        self._most = most_rounds
+        self._rounds = 1
+
+    def next(self, buffers: Buffers) -> Message:
+        """Write the next message into ``buffers``."""
+        message = self._host.message(self._rounds, buffers)
+        self._rounds = min(self._rounds * 2, self._most)
+        return message
+
+
+class InProcess:
+    """A channel whose worker is this process: ``num_workers=0``. One message at a time, made when it is asked for."""
+
+    def __init__(self, job: Job, stats: ReadStats) -> None:
+        self._messages = Messages(job.host(stats, None), job.rounds)
+        self._free = [Buffers.private(job.rows, job.seq_len)]
+        self._held: list[Buffers] = []
+        self._shape = (job.rows, job.seq_len)
+
+    def receive(self) -> Message:
+        """Make the next message."""
+        buffers = self._free.pop() if self._free else Buffers.private(*self._shape)
+        self._held.append(buffers)
+        return self._messages.next(buffers)
+
+    def release(self) -> None:
+        """Take the oldest message's buffers back."""
+        self._free.append(self._held.pop(0))
+
+    def close(self) -> None:
+        """Do nothing: there is no process to stop."""

@@ -1,0 +1,286 @@
+"""The loader: batches for one rank, in the stream's order, from any number of worker processes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Any, Self
+
+import orjson
+import torch
+
+from streamfeed.dataset.batch import BatchArrays
+from streamfeed.dataset.resolve import Resolved, resolve_config
+from streamfeed.dataset.share import Share
+from streamfeed.dataset.state import STATE_VERSION, StreamState
+from streamfeed.encode.proof import default_cache_dir, prove
+from streamfeed.errors import ConfigError, EmptyStreamError, StateError
+from streamfeed.loader.job import InProcess, Job
+from streamfeed.loader.pool import RemoteWorker, start_workers, stop_workers, warm_up
+from streamfeed.loader.reader import Channel, RankReader
+from streamfeed.loader.report import Report
+from streamfeed.stats import ReadStats, Tally
+from streamfeed.topology import find_rank, join_states
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from streamfeed.config import StreamConfig
+    from streamfeed.encode.tokenizer import TokenizerSpec
+    from streamfeed.plan.plan import Plan
+
+__all__ = ["Batch", "StreamLoader"]
+
+logger = logging.getLogger(__name__)
+
+Batch = dict[str, torch.Tensor]
+
+KEPT_STATES = 256
+"""States of this many last batches can be asked for: trainers look ahead by up to a whole accumulation."""
+
+
+class StreamLoader:
+    """Batches of one rank: ``input_ids``, ``labels`` (-100 ignored, not shifted), ``position_ids``, int64 ``[B, T]``.
+
+    ``batch_size`` is the rows of a batch of this rank. ``num_workers`` processes host the rank's lanes, 0 hosts them in
+    this one. ``rank`` and ``world_size`` are the data-parallel ones; left out, they come from the process group or
+    torchrun's environment. ``start_method`` is multiprocessing's. All of this is free to change on resume.
+
+    Iterating continues after the last batch handed out; after the end of a finite stream it starts the next pass.
+    """
+
+    def __init__(
+        self,
+        config: StreamConfig,
+        batch_size: int,
+        *,
+        num_workers: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        start_method: str | None = None,
+        cache_dir: Path | None = None,
+    ) -> None:
+        if batch_size < 1 or num_workers < 0:
+            raise ConfigError(
+                f"batch_size must be at least 1 and num_workers at least 0, got {batch_size}, {num_workers}"
+            )
+        self.config = config
+        self.batch_size = batch_size
+        self.num_workers = num_workers
+        self.rank, self.world_size = find_rank(rank, world_size)
+        self._context = warm_up(start_method) if num_workers else None
+        self._cache_dir = default_cache_dir() if cache_dir is None else cache_dir
+        self._resolved: Resolved = resolve_config(config)
+        self._verdict = prove(self._resolved.tokenizer, self._cache_dir)
+        self._stats = ReadStats()
+        self._workers: list[RemoteWorker] = []
+        self._stop = weakref.finalize(self, stop_workers, self._workers, os.getpid())
+        self._report = Report()
+        self._use(self._resolved.plan())
+        logger.info("engine %s: %s", self._verdict.engine, self._verdict.reason)
+
+    @property
+    def tokenizer(self) -> TokenizerSpec:
+        """The tokenizer that the stream uses."""
+        return self._resolved.tokenizer
+
+    @property
+    def plan(self) -> Plan:
+        """The plan: sources, units, lanes and the fingerprint."""
+        return self._plan
+
+    def _use(self, plan: Plan) -> None:
+        """Make ``plan`` the loader's, at the beginning of the stream."""
+        self._plan = plan
+        self._share = Share(plan.lanes, self.rank, self.world_size)
+        if self._share.advice():
+            logger.warning("%s", self._share.advice())
+        self._start_at(StreamState(plan.fingerprint))
+
+    def _start_at(self, state: StreamState) -> None:
+        """Stand at ``state``; nothing is read before a batch is asked for."""
+        self.close()
+        self._base = state
+        self._batches = 0
+        self._reader: RankReader | None = None
+        self._history: deque[tuple[int, tuple[bytes, ...]]] = deque(maxlen=KEPT_STATES)
+        self._ended = state.ended
+
+    # Iteration
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Continue after the last batch handed out; begin the next pass when the last one has ended."""
+        if self._ended:
+            self._start_at(self._base.next_pass() if self._base.ended else self._now().next_pass())
+        return self._iterate()
+
+    def _iterate(self) -> Iterator[Batch]:
+        while (batch := self._next()) is not None:
+            yield batch
+
+    def _next(self) -> Batch | None:
+        if self._ended:
+            return None
+        if self._reader is None:
+            self._reader = self._open()
+        batch = self._empty_batch()
+        arrays = BatchArrays(*(batch[name].numpy() for name in ("input_ids", "labels", "position_ids")))
+        tokenizer = self.tokenizer
+        pad = tokenizer.eos_id if tokenizer.pad_id is None else tokenizer.pad_id
+        try:
+            filled = self._reader.fill(arrays, pad)
+        except BaseException:
+            self._fail()
+            raise
+        if filled is None:
+            self._end()
+            return None
+        self._batches += 1
+        self._report.count(self.batch_size * self.config.seq_len, *filled)
+        self._history.append((self._batches, self._reader.states()))
+        return batch
+
+    def _empty_batch(self) -> Batch:
+        shape = (self.batch_size, self.config.seq_len)
+        return {name: torch.empty(shape, dtype=torch.int64) for name in ("input_ids", "labels", "position_ids")}
+
+    def _open(self) -> RankReader:
+        share = self._share
+        workers = min(self.num_workers, share.slots)
+        first_epoch = self._base.number * (self.config.epochs or 0)
+        states = self._base.lane_states(len(self._plan.sources), first_epoch)
+        hosted = {share.lane_at(slot) for slot in range(share.slots)}
+        first = share.first(self._base.rows)
+        jobs = [
+            Job(
+                plan=self._plan,
+                tokenizer=self.tokenizer,
+                verdict=self._verdict,
+                cache_dir=self._cache_dir,
+                share=share,
+                worker=worker,
+                workers=max(1, workers),
+                states={lane: state for lane, state in states.items() if lane in hosted},
+                first=first,
+                first_epoch=first_epoch,
+            )
+            for worker in range(max(1, workers))
+        ]
+        channels: list[Channel]
+        if self._context is None:
+            channels = [InProcess(jobs[0], self._stats)]
+        else:
+            self._workers.extend(start_workers(self._context, jobs))
+            channels = list(self._workers)
+        return RankReader(share, channels, first)
+
+    def _end(self) -> None:
+        """Note the end of a finite pass, and what became of its records."""
+        assert self._reader is not None
+        if self._batches == 0 and self._base.rows == 0:
+            states = self._reader.states()
+            self.close()
+            dropped = _tally(states)
+            raise EmptyStreamError(
+                f"the pass gave no row: {dropped.records:,} records were read, {dropped.dropped() or 'none dropped'}"
+            )
+        self._history.append((self._batches, self._reader.states()))
+        self._ended = True
+        self._report.passes_over(_tally(self._reader.states()))
+        self._stop_workers()
+
+    def _fail(self) -> None:
+        self._stop_workers()
+
+    # State
+
+    def state_dict(self, batches: int | None = None) -> dict[str, Any]:
+        """Return the state as of the last batch handed out, or as of the ``batches``-th since the loader was made or loaded.
+
+        Plain JSON. A collective when a process group of this world size is up: call it on every rank; it then holds all
+        lanes. Without one it holds this rank's lanes, and :func:`~streamfeed.merge_states` joins those of all ranks.
+        Raises :class:`StateError` for a batch that is not yet handed out, or too long ago.
+        """
+        return join_states(self._state(batches), self.world_size)
+
+    def _state(self, batches: int | None) -> dict[str, Any]:
+        wanted = self._batches if batches is None else batches
+        if wanted == 0 and not (self._ended and batches is None):
+            return self._base.to_json()
+        kept = next((states for number, states in reversed(self._history) if number == wanted), None)
+        if kept is None:
+            raise StateError(
+                f"there is no state of batch {wanted}: {self._batches} were handed out, the last {KEPT_STATES} are kept"
+            )
+        lanes: dict[str, Any] = {}
+        for part in kept:
+            lanes.update(orjson.loads(part))
+        return {
+            "version": STATE_VERSION,
+            "pass": self._base.number,
+            "rows": self._base.rows + wanted * self.batch_size * self.world_size,
+            "ended": self._ended and batches is None,
+            "lanes": lanes,
+            "fingerprint": self._plan.fingerprint,
+        }
+
+    def _now(self) -> StreamState:
+        return StreamState.from_json(self._state(None))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Stand where ``state`` was taken, on this topology.
+
+        Raises :class:`StateError` where it is of another stream (naming what differs), lacks lanes, or is damaged.
+        """
+        loaded = StreamState.from_json(state)
+        if loaded.lane_count != self._plan.lanes and self.config.lanes == "auto":
+            self._use(self._resolved.plan(loaded.lane_count))
+        loaded.check(self._plan.fingerprint)
+        self._start_at(loaded)
+
+    def reset(self) -> None:
+        """Start over: the next batch is the first of the stream."""
+        self._start_at(StreamState(self._plan.fingerprint))
+
+    # Ending
+
+    def report(self) -> Report:
+        """Return what became of the data so far: a copy, of this rank."""
+        if self._reader is not None:
+            self._report.passes_over(_tally(self._reader.states()))
+        self._report.bytes_read = self._stats.bytes + sum(worker.bytes_read for worker in self._workers)
+        return self._report.copy()
+
+    def close(self) -> None:
+        """Stop the workers. The loader can go on: the next batch starts them again where it stands."""
+        if getattr(self, "_reader", None) is not None and not self._ended:
+            self._base, self._batches, self._ended = self._now(), 0, False
+            self._history.clear()
+        self._reader = None
+        self._stop_workers()
+
+    def _stop_workers(self) -> None:
+        stop_workers(self._workers, os.getpid())
+        self._workers.clear()
+
+    def __enter__(self) -> Self:
+        """Return the loader itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the workers."""
+        self.close()
+
+
+def _tally(states: tuple[bytes, ...]) -> Tally:
+    total = Tally()
+    for part in states:
+        for lane in orjson.loads(part).values():
+            total.add(Tally(**lane["tally"]))
+    return total

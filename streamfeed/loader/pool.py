@@ -1,0 +1,155 @@
+"""Worker processes: started, listened to, and stopped whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import types
+from collections import deque
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext, ForkServerContext
+from typing import TYPE_CHECKING
+
+from streamfeed.dataset.message import Message
+from streamfeed.errors import WorkerError
+from streamfeed.loader.ring import Ring, SharedObject
+from streamfeed.loader.wire import Header, read_failure
+from streamfeed.loader.worker import WorkerArguments, main
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from multiprocessing.process import BaseProcess
+
+    from streamfeed.loader.job import Job
+
+__all__ = ["START_METHOD", "RemoteWorker", "start_workers", "stop_workers", "warm_up"]
+
+START_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+"""Neither the trainer's threads nor its locks are inherited, and workers share the pages of what they import."""
+
+STOP_SECONDS = 2.0
+"""How long a worker may take to stop by itself before it is terminated, and then killed."""
+
+_main_lock = threading.Lock()
+
+
+def warm_up(start_method: str | None) -> BaseContext:
+    """Return the context; begin to start the fork server, which then imports what workers need while we go on."""
+    context = multiprocessing.get_context(start_method or START_METHOD)
+    if isinstance(context, ForkServerContext):
+        from multiprocessing import forkserver
+
+        context.set_forkserver_preload(["streamfeed.loader.worker"])
+        forkserver.ensure_running()
+    return context
+
+
+class RemoteWorker:
+    """A channel to a worker process."""
+
+    def __init__(self, process: BaseProcess, pipe: Connection, ring: Ring, number: int) -> None:
+        self._process = process
+        self._pipe = pipe
+        self._ring = ring
+        self._buffers = ring.buffers()
+        self._number = number
+        self._held: deque[int] = deque()
+        self.bytes_read = 0
+
+    def receive(self) -> Message:
+        """Wait for the next message. Raises what the worker raised, or :class:`WorkerError` when it died."""
+        header = Header.unpack(self._next_bytes())
+        if header.slot < 0:
+            raise read_failure(header, self._number)
+        self._held.append(header.slot)
+        self.bytes_read = header.bytes_read
+        buffers = self._buffers[header.slot]
+        rows = header.rows
+        return Message(buffers.ids[:rows], buffers.lengths[:rows], buffers.starts[: header.starts], header.payload)
+
+    def _next_bytes(self) -> bytes:
+        if not self._pipe.poll(0):
+            wait([self._pipe, self._process.sentinel])
+        try:
+            if self._pipe.poll(0):
+                return self._pipe.recv_bytes()
+        except (EOFError, ConnectionError):
+            pass
+        self._process.join(STOP_SECONDS)
+        raise WorkerError(f"worker {self._number} (pid {self._process.pid}) died: {_cause(self._process.exitcode)}")
+
+    def release(self) -> None:
+        """Let the worker write the oldest slot again."""
+        with contextlib.suppress(ConnectionError):  # a worker that died is reported when its next message is asked for
+            self._pipe.send_bytes(bytes([self._held.popleft()]))
+
+    def close(self) -> None:
+        """Close our end of the pipe, which stops the worker; safe to call twice, also from a forked child."""
+        self._pipe.close()
+
+    def join(self) -> None:
+        """Wait until the worker is gone, by force when it takes too long."""
+        for force in (lambda: None, self._process.terminate, self._process.kill):
+            force()
+            self._process.join(STOP_SECONDS)
+            if self._process.exitcode is not None:
+                return
+
+
+def start_workers(context: BaseContext, jobs: Sequence[Job]) -> list[RemoteWorker]:
+    """Start a process for every job."""
+    ends = [context.Pipe(duplex=True) for _ in jobs]
+    ours = [pair[0] for pair in ends]
+    inherits = context.get_start_method() == "fork"
+    shared = SharedObject.put(context, list(jobs))
+    workers: list[RemoteWorker] = []
+    for job, (our_end, their_end) in zip(jobs, ends, strict=True):
+        ring = Ring.allocate(context, job.rows, job.seq_len)
+        others = [*ours, *(pair[1] for pair in ends[job.worker + 1 :])] if inherits else []
+        arguments = WorkerArguments(shared, job.worker, ring, their_end, os.getpid(), others)
+        process = context.Process(target=main, args=(arguments,), daemon=True, name=f"streamfeed-{job.worker}")  # type: ignore[attr-defined]
+        with _without_main():
+            process.start()
+        their_end.close()
+        workers.append(RemoteWorker(process, our_end, ring, job.worker))
+    return workers
+
+
+def stop_workers(workers: Sequence[RemoteWorker], owner: int) -> None:
+    """Stop all of ``workers``; does nothing in a process that merely inherited them."""
+    if os.getpid() != owner:
+        return
+    for worker in workers:
+        worker.close()
+    for worker in workers:
+        worker.join()
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Keep new processes from importing the user's script again: workers need nothing of it.
+
+    multiprocessing would run it as ``__mp_main__`` in every worker: seconds for ``import torch``, and an endless chain of
+    processes where it has no ``if __name__ == "__main__"``.
+    """
+    with _main_lock:
+        script = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = script
+
+
+def _cause(code: int | None) -> str:
+    if code is None:
+        return "it closed its pipe and does not end"
+    if code < 0:
+        name = signal.Signals(-code).name
+        hint = "; the system may have been out of memory" if -code == signal.SIGKILL else ""
+        return f"killed by {name}{hint}"
+    return f"exit code {code}"

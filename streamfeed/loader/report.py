@@ -1,0 +1,47 @@
+"""What became of the data that one rank has read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from streamfeed.stats import Tally
+
+__all__ = ["Report"]
+
+
+@dataclass
+class Report:
+    """Counts of one rank. ``tally`` is of the records behind the rows (at or before the last message); the rest is of the
+    batches handed out: ``tokens`` that count, ``padding`` that does not, ``empty_rows`` of lanes that have ended.
+    """  # noqa: D205
+
+    batches: int = 0
+    tokens: int = 0
+    padding: int = 0
+    empty_rows: int = 0
+    bytes_read: int = 0
+    tally: Tally = field(default_factory=Tally)
+
+    def count(self, room: int, tokens: int, empty_rows: int) -> None:
+        """Count a batch that had room for ``room`` tokens."""
+        self.batches += 1
+        self.tokens += tokens
+        self.padding += room - tokens
+        self.empty_rows += empty_rows
+
+    def passes_over(self, tally: Tally) -> None:
+        """Take the newest tally of the lanes."""
+        self.tally = tally
+
+    def copy(self) -> Report:
+        """Return an independent copy."""
+        return replace(self, tally=self.tally.copy())
+
+    def summary(self) -> str:
+        """Say in one line what did not become trained tokens; empty when everything did."""
+        parts = [self.tally.dropped()]
+        if self.padding:
+            parts.append(f"{self.padding:,} tokens of padding")
+        if self.empty_rows:
+            parts.append(f"{self.empty_rows:,} empty rows")
+        return ", ".join(part for part in parts if part)

@@ -1,0 +1,65 @@
+"""What makes two streams the same stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from streamfeed.config import Source, StreamConfig
+
+__all__ = ["ORDER_VERSION", "differences", "fingerprint", "source_print"]
+
+ORDER_VERSION = 1
+"""Raised whenever the same config and bytes would give other rows; a state of another version is refused."""
+
+
+def source_print(source: Source, names: Sequence[str], sizes: Sequence[int], kinds: Sequence[str]) -> dict[str, Any]:
+    """Describe one source: its shards as count, bytes and hash of relative names, sizes and kinds; field and weight."""
+    digest = xxhash.xxh3_128()
+    for name, size, kind in zip(names, sizes, kinds, strict=True):
+        digest.update(f"{len(name)}:{name}:{size}:{kind}\n".encode())
+    return {
+        "shards": len(sizes),
+        "bytes": sum(sizes),
+        "hash": digest.hexdigest(),
+        "text": source.text,
+        "weight": float(source.weight),
+    }
+
+
+def fingerprint(config: StreamConfig, sources: Sequence[dict[str, Any]], tokenizer: str, lanes: int) -> dict[str, Any]:
+    """Return everything that defines rows, as small JSON; not ``epochs``, which only says when to stop."""
+    return {
+        "order_version": ORDER_VERSION,
+        "sources": list(sources),
+        "tokenizer": tokenizer,
+        "seq_len": config.seq_len,
+        "packing": config.packing,
+        "objective": "lm",
+        "shuffle_buffer": config.shuffle_buffer,
+        "window_bytes": config.window_bytes,
+        "seed": config.seed,
+        "lanes": lanes,
+        "on_error": config.on_error,
+    }
+
+
+def differences(saved: Mapping[str, Any], current: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Say in words where two fingerprints differ, one line a leaf; empty when they do not."""
+    lines: list[str] = []
+    for key in sorted({*saved, *current}):
+        old, new = saved.get(key), current.get(key)
+        if old == new:
+            continue
+        if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+            for index, (before, after) in enumerate(zip(old, new, strict=True)):
+                lines += differences(before, after, f"{prefix}{key}[{index}].")
+        elif isinstance(old, list) and isinstance(new, list):
+            lines.append(f"{prefix}{key}: {len(old)} in the state, {len(new)} now")
+        else:
+            lines.append(f"{prefix}{key}: {old!r} in the state, {new!r} now")
+    return lines

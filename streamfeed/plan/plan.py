@@ -1,0 +1,101 @@
+"""The plan: which lane reads what, for every epoch. Small to send, cheap to ask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from streamfeed.plan.deal import Dealer
+from streamfeed.plan.shards import ShardTable, Stride, Unit, UnitTable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from streamfeed.config import OnError
+
+__all__ = ["Plan", "Rules", "SourceHands", "SourcePlan"]
+
+LISTED_WINDOW_DOCUMENTS = 1024
+LISTED_WINDOW_BYTES = 1 << 20
+"""Without shuffling a window is only what is read at a time, so it is small."""
+
+
+@dataclass(frozen=True)
+class SourcePlan:
+    """One source: its shards and units, and what is read of them."""
+
+    shards: ShardTable
+    units: UnitTable
+    text: str | None
+    weight: float
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The settings that lanes obey, taken from the config once."""
+
+    lanes: int
+    seq_len: int
+    seed: int
+    shuffle_buffer: int
+    window_bytes: int
+    epochs: int | None
+    on_error: OnError
+    skip_budget: int
+
+    def window_limits(self, lane: int, *, first: bool) -> tuple[int, int]:
+        """Return how many documents and bytes a window of ``lane`` holds.
+
+        The ``first`` window of a lane is ``(lane + 1) / lanes`` of that, so that lanes turn their windows at different
+        times and the first round needs little reading.
+        """
+        if self.shuffle_buffer == 0:
+            return LISTED_WINDOW_DOCUMENTS, min(self.window_bytes, LISTED_WINDOW_BYTES)
+        documents, nbytes = -(-self.shuffle_buffer // self.lanes), self.window_bytes
+        if first:
+            documents = -(-documents * (lane + 1) // self.lanes)
+            nbytes = -(-nbytes * (lane + 1) // self.lanes)
+        return max(1, documents), max(1, nbytes)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every rank and worker needs to host any lane: sources, rules, and the stream's fingerprint."""
+
+    sources: Sequence[SourcePlan]
+    rules: Rules
+    fingerprint: dict[str, Any]
+
+    @property
+    def lanes(self) -> int:
+        """The number of lanes, V."""
+        return self.rules.lanes
+
+
+class SourceHands:
+    """The hands of one source in one process: shared by its lanes, so that an epoch is dealt once."""
+
+    def __init__(self, plan: SourcePlan, rules: Rules, source: int) -> None:
+        self._plan = plan
+        self._dealer = Dealer(plan.units.nbytes, rules.lanes, rules.seed, source, shuffled=rules.shuffle_buffer > 0)
+        self._first_strides = plan.units.first_strides()
+
+    def hand(self, epoch: int, lane: int, *, whole: bool) -> NDArray[np.int64]:
+        """Return the indices of the units that ``lane`` reads in ``epoch``; with ``whole``, all of the source."""
+        if whole:
+            return self._dealer.whole(self._first_strides, epoch, lane)
+        return self._dealer.hand(epoch, lane)
+
+    def unit(self, index: int, *, whole: bool) -> Unit:
+        """Return unit ``index`` as the lane reads it: without its stride when it reads the source ``whole``."""
+        shard = int(self._plan.units.shard[index])
+        return Unit(
+            url=self._plan.shards.url(shard),
+            size=int(self._plan.shards.sizes[shard]),
+            kind=self._plan.shards.kind(shard),
+            extent=self._plan.units.extent(index),
+            stride=Stride() if whole else self._plan.units.stride(index),
+        )

@@ -1,0 +1,56 @@
+"""Who we are among the ranks. The one place that reads torchrun's environment and the process group."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from streamfeed.dataset.state import merge_states
+from streamfeed.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["find_rank", "join_states"]
+
+
+def find_rank(
+    rank: int | None, world_size: int | None, environment: Mapping[str, str] | None = None
+) -> tuple[int, int]:
+    """Return the data-parallel rank and world size.
+
+    The arguments win, else the process group or torchrun's ``RANK`` and ``WORLD_SIZE`` say; alone it is ``(0, 1)``.
+    Raises :class:`ConfigError` where only one argument is given, or group and environment disagree.
+    """
+    if (rank is None) != (world_size is None):
+        raise ConfigError("give both rank and world_size, or neither")
+    if rank is not None and world_size is not None:
+        return rank, world_size
+    environment = os.environ if environment is None else environment
+    stated = (int(environment["RANK"]), int(environment["WORLD_SIZE"])) if "WORLD_SIZE" in environment else None
+    group = _group()
+    if group is None:
+        return stated or (0, 1)
+    found = (int(group.get_rank()), int(group.get_world_size()))
+    if stated is not None and stated != found:
+        raise ConfigError(
+            f"the process group says rank {found[0]} of {found[1]}, the environment says rank {stated[0]} of {stated[1]}; "
+            "pass rank and world_size of the data-parallel group"
+        )
+    return found
+
+
+def join_states(state: dict[str, Any], world_size: int) -> dict[str, Any]:
+    """Return the state of all ranks when a process group of ``world_size`` is up (a collective), else ``state`` itself."""
+    group = _group()
+    if group is None or world_size == 1 or group.get_world_size() != world_size:
+        return state
+    parts: list[dict[str, Any]] = [{} for _ in range(world_size)]
+    group.all_gather_object(parts, state)
+    return merge_states(parts)
+
+
+def _group() -> Any:  # noqa: ANN401 - the torch.distributed module
+    from torch import distributed
+
+    return distributed if distributed.is_available() and distributed.is_initialized() else None
