@@ -26,6 +26,8 @@ LINES = [orjson.dumps({"text": f"line {i} " + "é" * (i % 50)}) + b"\n" for i in
 TEXTS: list[Value] = [orjson.loads(line)["text"] for line in LINES]
 SKIPPABLE = b"\x5a\x2a\x4d\x18\x05\x00\x00\x00hello"
 
+START = Cursor()
+
 
 def zstd(data: bytes, *, sized: bool = True, check: bool = True, level: int = 3) -> bytes:
     packer = zstandard.ZstdCompressor(level=level, write_content_size=sized, write_checksum=check).compressobj()
@@ -37,12 +39,12 @@ def shard(path: Path, data: bytes) -> ShardFile:
     return ShardFile(str(path), len(data))
 
 
-def chunks_of(file: ShardFile, cursor: Cursor = Cursor()) -> list[Chunk]:
+def chunks_of(file: ShardFile, cursor: Cursor = START) -> list[Chunk]:
     form = CompressedLines("text", "gz" if file.url.endswith("gz") else "zst")
     return list(form.read(file, WHOLE, cursor))
 
 
-def values_of(file: ShardFile, cursor: Cursor = Cursor()) -> list[Value]:
+def values_of(file: ShardFile, cursor: Cursor = START) -> list[Value]:
     return [value for chunk in chunks_of(file, cursor) for value in chunk.values]
 
 

@@ -17,9 +17,11 @@ from streamfeed.storage.files import ShardFile
 if TYPE_CHECKING:
     from pathlib import Path
 
+START = Cursor()
+
 
 def values_of(
-    path: Path, data: bytes, field: str = "text", extent: Extent = WHOLE, cursor: Cursor = Cursor()
+    path: Path, data: bytes, field: str = "text", extent: Extent = WHOLE, cursor: Cursor = START
 ) -> list[Value]:
     path.write_bytes(data)
     file = ShardFile(str(path), len(data))

@@ -1,0 +1,144 @@
+"""WebDataset tars on files that can be sought: headers first, then only the members that hold the text."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import orjson
+
+from streamfeed.errors import ReadError
+from streamfeed.formats.fields import listed, text_of
+from streamfeed.formats.protocol import Bad, Chunk, Cursor, Extent, Piece, Value
+from streamfeed.formats.samples import Index, Sample, index_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from streamfeed.formats.members import Member
+    from streamfeed.storage.files import CountingFile, ShardFile
+
+__all__ = ["Tar"]
+
+_CHUNK_BYTES = 1 << 20
+_CHUNK_RECORDS = 4096
+_MEMBER_LIMIT = 1 << 28
+
+
+class Tar:
+    """Reads one text of every sample: a member by its extension (``txt``), or a field of a JSON member (``json.text``).
+
+    Extents are ranges of bytes, a sample belongs where its first member's header begins. A cursor's ``seek`` is the byte
+    of such a header, ``skip`` the samples after it.
+    """
+
+    name = "tar"
+
+    def __init__(self, field: str) -> None:
+        self._field = field
+        parts = field.split(".")
+        cuts = range(len(parts), 0, -1)  # an extension that has the dots itself wins
+        self._ways = [(".".join(parts[:cut]).lower(), ".".join(parts[cut:])) for cut in cuts]
+
+    def split(self, file: ShardFile, max_bytes: int) -> list[Piece] | None:
+        """Cut the shard between samples, by the bytes of the members that hold the text; reads the headers.
+
+        A damaged shard gives ``None``: reading it says what is wrong, after the samples before.
+        """
+        with closing(file.open()) as raw:
+            index = index_of(raw, file)
+        if index.failure is not None:
+            return None
+        pieces: list[Piece] = []
+        start = total = 0
+        for sample in index.samples:
+            size = self._stored(sample)
+            if total and total + size > max_bytes:
+                pieces.append(Piece(Extent(start, sample.begin), total))
+                start, total = sample.begin, 0
+            total += size
+        return [*pieces, Piece(Extent(start, file.size), total)]
+
+    def read(self, file: ShardFile, extent: Extent, cursor: Cursor) -> Iterator[Chunk]:
+        """Yield the samples of the extent from ``cursor`` on; see :class:`Format`."""
+        stop = file.size if extent.stop < 0 else extent.stop
+        start = cursor.seek or extent.start
+        with closing(file.open()) as raw:
+            index = index_of(raw, file)
+            samples = [sample for sample in self._certain(index) if start <= sample.begin < stop][cursor.skip :]
+            values: list[Value] = []
+            first = held = 0
+            for i, sample in enumerate(samples):
+                values.append(self._value(raw, file, sample))
+                held += self._stored(sample)
+                if held >= _CHUNK_BYTES or len(values) >= _CHUNK_RECORDS:
+                    yield Chunk(samples[first].begin, 0, values)
+                    values, first, held = [], i + 1, 0
+            if values:
+                yield Chunk(samples[first].begin, 0, values)
+        if index.failure is not None and stop >= file.size:
+            raise index.failure
+
+    def _certain(self, index: Index) -> list[Sample]:
+        """Return the samples but for a last one whose member may have been lost with the archive's end."""
+        cut = index.failure is not None and index.samples and self._member(index.samples[-1]) is None
+        return index.samples[:-1] if cut else index.samples
+
+    def _member(self, sample: Sample) -> tuple[Member, str] | None:
+        for extension, path in self._ways:
+            member = sample.members.get(extension)
+            if member is not None:
+                return member, path
+        return None
+
+    def _stored(self, sample: Sample) -> int:
+        found = self._member(sample)
+        return found[0].size if found else 0
+
+    def _value(self, raw: CountingFile, file: ShardFile, sample: Sample) -> Value:
+        where = f"sample {sample.key!r} at byte {sample.begin}"
+        if sample.double:
+            names = " and ".join(f"{member.name!r} at byte {member.begin}" for member in sample.double)
+            return Bad(where, f"two members have the same key and extension: {names}")
+        found = self._member(sample)
+        if found is None:
+            return Bad(where, f"there is no member {self._ways[-1][0]!r}; members present: {listed(sample.members)}")
+        member, path = found
+        if member.size > _MEMBER_LIMIT:
+            return Bad(where, f"member {member.name!r} has {member.size:,} bytes, at most {_MEMBER_LIMIT:,} are read")
+        data = _data(raw, file, member)
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            return Bad(where, f"member {member.name!r} is not valid UTF-8: {error.reason} at its byte {error.start}")
+        return _in_json(text, path, f"{where}, member {member.name!r}") if path else text
+
+
+def _data(raw: CountingFile, file: ShardFile, member: Member) -> bytes:
+    raw.seek(member.data)
+    data = b""
+    while len(data) < member.size:
+        block = raw.read(member.size - len(data))
+        if not block:
+            cause = f"the file ended here while {file.size:,} bytes were expected"
+            raise ReadError(file.shard, f"byte {member.data + len(data)}", cause, "it was changed while it was read")
+        data = data + block if data else block
+    return data
+
+
+def _in_json(text: str, path: str, where: str) -> Value:
+    try:
+        return text_of(orjson.loads(text), path, where)
+    except orjson.JSONDecodeError:
+        pass
+    try:  # takes NaN, huge integers and lone surrogates in fields that are not asked for
+        value = text_of(json.loads(text), path, where)
+        if isinstance(value, str):
+            value.encode()
+    except UnicodeEncodeError as error:
+        found = f"U+{ord(error.object[error.start]):04X}"
+        return Bad(where, f"field {path!r} has a lone surrogate, {found}, at character {error.start}")
+    except (ValueError, RecursionError) as error:
+        return Bad(where, f"it is not valid JSON: {error}")
+    return value
