@@ -1,1 +1,1 @@
-
+"""The console script ``streamfeed``."""

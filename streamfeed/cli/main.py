@@ -1,0 +1,42 @@
+"""The console script ``streamfeed``: one sub-command a job, each imported only when it is called."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the sub-command named first; return its exit status, 2 for an unknown one."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help"):
+        sys.stdout.write(_usage())
+        return 0
+    command = _COMMANDS.get(words[0])
+    if command is None:
+        near = difflib.get_close_matches(words[0], _COMMANDS, n=1, cutoff=0.0)[0]
+        sys.stderr.write(f"error: there is no command {words[0]}; the nearest is {near}\n\n{_usage()}")
+        return 2
+    return command[1](words[1:])
+
+
+def _train(words: Sequence[str]) -> int:
+    from streamfeed.train.cli import main as train
+
+    return train(words)
+
+
+def _usage() -> str:
+    lines = [f"  {name:<12}{text}" for name, (text, _) in _COMMANDS.items()]
+    return "usage: streamfeed COMMAND [--help | FLAGS]\n\ncommands:\n" + "\n".join(lines) + "\n"
+
+
+_COMMANDS: dict[str, tuple[str, Callable[[Sequence[str]], int]]] = {
+    "train": ("train a causal language model on a stream; without flags: the demo", _train),
+}

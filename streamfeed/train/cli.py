@@ -1,0 +1,115 @@
+"""The command line of the main job: settle what to run, then import what is heavy and run it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamfeed.errors import ConfigError, StreamfeedError
+from streamfeed.train.flags import Arguments, parse
+from streamfeed.train.folders import RunFolder, find_resume, new_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from streamfeed.train.checkpoint import Checkpoint
+    from streamfeed.train.config import RunConfig
+
+__all__ = ["Plan", "main", "plan"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a command line asks for: the settings, where to, from where, and whether it is the embedded demo."""
+
+    config: RunConfig
+    run: RunFolder
+    start: Checkpoint | None
+    demo: bool
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the main job; return 0, 1 for an error of the run, 2 for one of the settings, 130 for Ctrl-C."""
+    from rich.console import Console
+
+    errors = Console(stderr=True, soft_wrap=True)
+    try:
+        settled = plan(sys.argv[1:] if argv is None else argv)
+        _run(settled, Console(soft_wrap=True))
+    except StreamfeedError as error:
+        errors.print(f"error: {error}", style="red", markup=False, highlight=False)
+        return 2 if isinstance(error, ConfigError) else 1
+    except KeyboardInterrupt:
+        errors.print("interrupted; continue from the last checkpoint with --resume latest", markup=False)
+        return 130
+    return 0
+
+
+def plan(argv: Sequence[str]) -> Plan:
+    """Settle the settings: flags over ``--config`` files over, for a resume, those of its run.
+
+    Raises :class:`~streamfeed.errors.ConfigError` for anything that cannot work, before any data is read.
+    """
+    arguments = Arguments.split(argv)
+    given = parse(arguments)
+    if given.resume is None:
+        config, demo = _or_demo(arguments, given)
+        config.check()
+        return Plan(config, new_folder(config.train.output_dir, "demo" if demo else "run"), None, demo)
+    found = find_resume(given.resume, given.train.output_dir)
+    config, demo = given, False
+    if not arguments.files and found.run.config.exists():
+        config = parse(arguments.over(found.run.config))
+    else:
+        config, demo = _or_demo(arguments, given)
+    config.check()
+    asked = given.train.output_dir
+    stays = asked is None or Path(asked).resolve() == found.run.path.resolve()
+    return Plan(config, found.run if stays else new_folder(asked, "run"), found.checkpoint, demo)
+
+
+def _or_demo(arguments: Arguments, given: RunConfig) -> tuple[RunConfig, bool]:
+    """Return the settings, those of the demo below them where no data is named, and whether it is the demo."""
+    if given.data.named:
+        return given, False
+    for name in ("text", "format", "tokenizer"):
+        if getattr(given.data, name) is not None:
+            raise ConfigError(f"data.{name} is given but no data: name it with --data.uri or data.sources")
+    from streamfeed.train.demo import DEFAULTS
+
+    return parse(arguments, DEFAULTS), True
+
+
+def _run(settled: Plan, console: Console) -> None:
+    from streamfeed.train.progress import Reporter
+
+    _log_to(console)
+    # Quiet where several ranks share a terminal: each rank sets this up before it knows the others.
+    reporter = Reporter(console, enabled=os.environ.get("RANK", "0") == "0")
+    with reporter:
+        if settled.demo:
+            from streamfeed.train.demo import prepare
+
+            prepare(reporter.note)
+        if settled.config.resume is not None and settled.start is None:
+            reporter.note(f"{settled.run.path} has no checkpoint yet: starting at step 0")
+        reporter.note("Loading torch and transformers ...")
+        from streamfeed.train.loop import train
+
+        summary = train(settled.config, settled.run, settled.start, reporter)
+    reporter.summary(summary)
+
+
+def _log_to(console: Console) -> None:
+    from rich.logging import RichHandler
+
+    handler = RichHandler(console=console, show_path=False, show_time=False, markup=False)
+    logger = logging.getLogger("streamfeed")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)

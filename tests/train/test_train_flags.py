@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from streamfeed.errors import ConfigError
+from streamfeed.train.cli import main, plan
+from streamfeed.train.config import DataConfig, RunConfig, SourceConfig
+from streamfeed.train.flags import Arguments, parse, to_yaml
+
+DATA = ["--data.uri", "x.jsonl", "--data.tokenizer", "gpt2"]
+
+
+def read(*words: str) -> RunConfig:
+    return parse(Arguments.split(words))
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "run.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("typo", "near"),
+    [
+        ("--data.seq_length", "--data.seq_len"),
+        ("--train.max-steps", "--train.max_steps"),
+        ("--lr", "--train.lr"),
+        ("--model.hiden_size", "--model.hidden_size"),
+        ("--resum", "--resume"),
+        ("--data.seqlen", "--data.seq_len"),
+    ],
+)
+def test_a_typo_in_a_flag_is_refused_and_names_the_nearest(typo: str, near: str) -> None:
+    with pytest.raises(ConfigError, match=f"no flag {typo}; the nearest is {near}$"):
+        read(typo, "3")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("data: {seq_length: 3}", "no key data.seq_length; the nearest is data.seq_len"),
+        ("trian: {lr: 1}", "no key trian; the nearest is train"),
+        ("data: {sources: [{uri: a, wieght: 2}]}", r"no key data.sources\[0\].wieght; the nearest is weight"),
+        ("data.seq_len: 3", "data.seq_len must be nested"),
+        ("- data", "expected keys"),
+        ("data: {", "is no YAML"),
+    ],
+)
+def test_a_typo_in_a_yaml_key_is_refused_and_names_the_nearest(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read("--config", write(tmp_path, text))
+
+
+def test_a_typo_in_a_source_given_as_a_flag_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="no key weigt; the nearest is weight"):
+        read("--data.sources", "[{uri: a, weigt: 2}]")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--data.seq_len", "long"], "data.seq_len: expected int, got: long"),
+        (["--data.seq_len", "2.5"], "data.seq_len: expected int, got: 2.5"),
+        (["--data.lanes", "many"], "data.lanes: expected one of int, Literal.'auto'., got many"),
+        (["--train.precision", "fp8"], "train.precision: expected Literal.*fp16.*got: fp8"),
+        (["--config", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
+        (["--config"], "--config needs"),
+        (["stray"], "unrecognized arguments: stray"),
+    ],
+)
+def test_a_wrong_value_is_one_clear_line(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        read(*words)
+    assert "\n" not in str(error.value)
+
+
+def test_flags_win_over_the_file_wherever_they_stand_and_the_file_over_defaults(tmp_path: Path) -> None:
+    file = write(tmp_path, "train: {lr: 0.5, max_steps: 7}\ndata: {uri: from-file}")
+    for words in (["--config", file, "--train.lr", "0.25"], ["--train.lr=0.25", f"--config={file}"]):
+        config = read(*words)
+        assert (config.train.lr, config.train.max_steps, config.data.uri) == (0.25, 7, "from-file")
+        assert config.train.warmup_steps == RunConfig().train.warmup_steps
+    below = parse(Arguments.split(["--config", file]), {"train.max_steps": 3, "data.seq_len": 99})
+    assert (below.train.max_steps, below.data.seq_len) == (7, 99)
+
+
+def test_uri_may_be_one_or_a_list() -> None:
+    assert read("--data.uri", "a/{00..09}.tar").data.uri == "a/{00..09}.tar"
+    assert read("--data.uri", "[a.tar, b.jsonl]").data.uri == ["a.tar", "b.jsonl"]
+
+
+def test_sources_may_be_a_list_in_a_file(tmp_path: Path) -> None:
+    file = write(
+        tmp_path, "data:\n  tokenizer: t\n  sources:\n  - {uri: a, weight: 2}\n  - {uri: [b, c], text: body}\n"
+    )
+    data = read("--config", file).data
+    assert data.sources == [SourceConfig("a", weight=2.0), SourceConfig(["b", "c"], text="body")]
+    assert [source.uris for source in data.stream().sources] == [("a",), ("b", "c")]
+
+
+def test_the_resolved_yaml_gives_the_same_config_again(tmp_path: Path) -> None:
+    config = read(*DATA, "--train.lr", "1e-3", "--data.lanes", "7", "--data.epochs", "2", "--resume", "latest")
+    again = read("--config", write(tmp_path, to_yaml(config)))
+    assert again.resume is None
+    assert (again.data, again.loader, again.model, again.train) == (
+        config.data,
+        config.loader,
+        config.model,
+        config.train,
+    )
+    assert set(yaml.safe_load(to_yaml(config))) == {"data", "loader", "model", "train"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--data.uri", "a"], "data.tokenizer is missing"),
+        (["--data.tokenizer", "gpt2"], "data.tokenizer is given but no data"),
+        ([*DATA, "--data.sources", "[{uri: b}]"], "both given"),
+        ([*DATA, "--loader.batch_size", "0"], "loader.batch_size must be at least 1, got 0"),
+        ([*DATA, "--train.lr", "0"], "train.lr must be positive"),
+        ([*DATA, "--model.num_heads", "7"], "does not divide by model.num_heads 7"),
+        ([*DATA, "--data.seq_len", "1"], "seq_len must be a whole number of at least 2"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_before_anything_is_read(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plan(words)
+
+
+def test_a_settings_error_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--train.learning_rate", "1"]) == 2
+    assert "the nearest is --train." in capsys.readouterr().err
+
+
+def test_without_data_it_is_the_demo_and_flags_win_over_its_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settled = plan(["--train.max_steps", "5"])
+    assert settled.demo
+    assert settled.run.path == Path("runs/demo-001")
+    assert settled.config.train.max_steps == 5
+    assert settled.config.loader.num_workers >= 1
+    assert settled.config.data.uri == [f"shards/demo/*.{suffix}" for suffix in ("tar", "parquet", "jsonl.zst")]
+    Path("runs/demo-007").mkdir(parents=True)
+    assert plan([]).run.path == Path("runs/demo-008")
+
+
+def test_every_setting_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        main(["--help"])
+    assert done.value.code == 0
+    shown = capsys.readouterr().out
+    for name in ("--data.window_bytes", "--train.skip_rows", "--model.name_or_path", "--resume"):
+        assert name in shown
+    assert "documents that the whole run holds to shuffle" in shown
+
+
+def test_the_data_section_reaches_the_stream_config_whole() -> None:
+    data = DataConfig(uri="a", text="body", format="jsonl", tokenizer="t", seq_len=9, shuffle_buffer=3, window_bytes=5)
+    stream = data.stream()
+    assert (stream.sources[0].uris, stream.sources[0].text, stream.sources[0].format) == (("a",), "body", "jsonl")
+    assert (stream.tokenizer, stream.seq_len, stream.shuffle_buffer, stream.window_bytes) == ("t", 9, 3, 5)
