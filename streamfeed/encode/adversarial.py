@@ -52,13 +52,16 @@ def _runs() -> list[str]:
 
 def _marks() -> list[str]:
     texts = [
-        "e\u0301 é \u0065\u0301\u0323 ệ n\u0303o Å \u212b A\u030a \uac00 \u1100\u1161\u11a8 각 ﬁ ﬀ ① ² ½ Ⅷ ㎏ ﷺ ｆｕｌｌ ｶﾞ",
+        "e\u0301 é \u0065\u0301\u0323 ệ n\u0303o Å \u212b A\u030a",
+        "\uac00 \u1100\u1161\u11a8 각 ﬁ ﬀ ① ² ½ Ⅷ ㎏ ﷺ ｆｕｌｌ ｶﾞ",
         "ſtraße STRASSE İstanbul ıI iİ ΑΣ ας ǅ Ǆ ǆ ŉ ß ẞ K \u212a Ω \u2126 µ μ",
         "a" + "\u0300\u0301\u0323\u0489" * 60 + "b",
         "क्षि த்தி ก็ กำ שָׁלוֹם عَرَبِيّ हिन्दी বাংলা ಕನ್ನಡ မြန်မာ ខ្មែរ བོད་",
         "x\ufe00y\ufe0fz\U000e0100 \u034f\u17b4\u180b a\u200db\u200cc \u2066rtl\u2069 \ufff9\ufffa\ufffb\ufffc\ufffd",
-        "\ue000\uf8ff\U000f0000\U0010fffd \ufdd0\ufdef\ufffe\uffff\U0001fffe\U0010ffff \u0378\u0379\U000e0080 "
-        "\x00\x01\x1b[0m\x7f\x80\x9f",
+        (
+            "\ue000\uf8ff\U000f0000\U0010fffd \ufdd0\ufdef\ufffe\uffff\U0001fffe\U0010ffff \u0378\u0379\U000e0080 "
+            "\x00\x01\x1b[0m\x7f\x80\x9f"
+        ),
     ]
     return [unicodedata.normalize(form, text) for text in texts for form in ("NFC", "NFD", "NFKC", "NFKD")] + texts
 

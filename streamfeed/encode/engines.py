@@ -86,7 +86,7 @@ class CheckedEngine:
         if index is None:
             self._until_check = 0  # the next call has a document to check, or the one after
             return
-        self._until_check = self._check_every - (len(texts) - 1 - index)
+        self._until_check = max(1, self._check_every - (len(texts) - 1 - index))  # at most one a call
         if self._reference is None:
             self._reference = self._build_reference()
         reference = self._reference.encode([texts[index]])

@@ -54,7 +54,8 @@ def load_tokenizer(tokenizer: object) -> TokenizerSpec:
     """Load a tokenizer by name, folder or ``tokenizer.json`` path, or take a loaded ``transformers`` tokenizer.
 
     No code that comes with a tokenizer is run. Raises :class:`~streamfeed.errors.ConfigError` where there is no such
-    tokenizer, where it has no ``tokenizers`` backend, and where it has no EOS token.
+    tokenizer, where it has no ``tokenizers`` backend, where it has no EOS token, and where it draws ids at random
+    (BPE dropout).
     """
     by_name = isinstance(tokenizer, (str, Path))
     loaded = _from_name(tokenizer) if isinstance(tokenizer, (str, Path)) else cast("_Loaded", tokenizer)
@@ -68,7 +69,7 @@ def load_tokenizer(tokenizer: object) -> TokenizerSpec:
     eos_id, pad_id = loaded.eos_token_id, loaded.pad_token_id
     if eos_id is None:
         raise ConfigError(f"tokenizer {name} has no EOS token, which ends every document; {_SET_EOS}")
-    meaning = _without_limits(backend.to_str())
+    meaning = _without_limits(name, backend.to_str())
     bos_id = _bos_it_adds(loaded)
     key = json.dumps([meaning, eos_id, bos_id, pad_id])
     return TokenizerSpec(
@@ -103,7 +104,7 @@ def _from_folder_or_hub(name: str | Path) -> _Loaded:
 
 
 def _from_file(path: Path) -> _Loaded:
-    """Load one file; beside a ``tokenizer_config.json`` it means the folder, which alone knows the special tokens."""
+    """Load one file; beside a ``tokenizer_config.json`` it means the folder, which knows the special tokens."""
     if path.name == "tokenizer.json" and path.with_name("tokenizer_config.json").is_file():
         return _from_folder_or_hub(path.parent)
     from transformers import PreTrainedTokenizerFast
@@ -111,9 +112,14 @@ def _from_file(path: Path) -> _Loaded:
     return cast("_Loaded", PreTrainedTokenizerFast(tokenizer_file=str(path), name_or_path=str(path)))
 
 
-def _without_limits(text: str) -> str:
+def _without_limits(name: str, text: str) -> str:
     """Drop truncation and padding: a document is encoded whole, whatever the tokenizer was last used for."""
     parsed = json.loads(text)
+    if parsed.get("model", {}).get("dropout"):
+        raise ConfigError(
+            f"tokenizer {name} has BPE dropout {parsed['model']['dropout']}, which draws other ids at every reading, so "
+            "that no resume could be exact; save it with dropout None"
+        )
     if parsed.get("truncation") is None and parsed.get("padding") is None:
         return text
     parsed["truncation"] = None
