@@ -31,7 +31,7 @@ def innermost(array: Any) -> Any:  # noqa: ANN401
 
 
 def texts_of(array: Any, where: Callable[[int], str]) -> list[Value]:  # noqa: ANN401
-    """Return the values of a string, binary (as UTF-8) or null array; those that are no UTF-8 are bad at ``where(i)``."""
+    """Return the values of a string, binary or null array; those that are no UTF-8 are bad at ``where(index)``."""
     if pa.types.is_null(array.type):
         return [None] * len(array)
     try:

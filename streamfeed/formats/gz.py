@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from isal import isal_zlib
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["gzip_steps"]
 
 _READ = 1 << 18
+_IsalError = cast("type[Exception]", isal_zlib.error)  # its stub says an instance
 _OUTPUT = 1 << 20
 _GZIP = 31  # window bits of a gzip member with its header and check sum
 
@@ -59,7 +60,7 @@ class _Members:
                 raise self._corrupt(cause, "the shard is truncated: copy it again")
             try:
                 output = unpacker.decompress(self._data, _OUTPUT)
-            except isal_zlib.error as error:
+            except _IsalError as error:
                 raise self._damaged(begin, error) from error
             self._data = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
             if output:

@@ -82,8 +82,7 @@ class Parquet:
             first = max(skip - row, 0)
             if first < batch.num_rows:
                 for offset, array in _parts(self._array(batch).slice(first)):
-                    at = row + first + offset
-                    yield Chunk(group, at, texts_of(array, lambda i, at=at: f"row group {group}, row {at + i}"))
+                    yield _chunk(array, group, row + first + offset)
             row += batch.num_rows
         if row != meta.num_rows:
             cause = f"the row group has {row:,} rows, its footer says {meta.num_rows:,}"
@@ -120,7 +119,9 @@ def _not_text(leaf: Any) -> str:  # noqa: ANN401
     logical = leaf.logical_type.type
     if leaf.max_repetition_level:
         return "lists"
-    if logical == "NULL" or (leaf.physical_type == "BYTE_ARRAY" and logical in {"NONE", "STRING", "JSON", "ENUM"}):
+    if logical in {"NULL", "UNKNOWN"} or (  # the type of a column of nothing but nulls
+        leaf.physical_type == "BYTE_ARRAY" and logical in {"NONE", "STRING", "JSON", "ENUM"}
+    ):
         return ""
     if leaf.physical_type == "FIXED_LEN_BYTE_ARRAY" and logical == "NONE":
         return ""
@@ -129,6 +130,10 @@ def _not_text(leaf: Any) -> str:  # noqa: ANN401
 
 def _group(leaf: Any) -> str:  # noqa: ANN401
     return "lists" if leaf.max_repetition_level else "structs"
+
+
+def _chunk(array: Any, group: int, row: int) -> Chunk:  # noqa: ANN401
+    return Chunk(group, row, texts_of(array, lambda index: f"row group {group}, row {row + index}"))
 
 
 def _next(batches: Any, file: ShardFile, group: int) -> Any:  # noqa: ANN401

@@ -35,8 +35,9 @@ class Index:
 def key_and_extension(name: str) -> tuple[str, str] | None:
     """Split a member's name into its sample's key and its extension, as ``webdataset`` does; ``None`` for no sample.
 
-    The extension begins at the first dot of the base name, so dots in folder names mean nothing. What stands before that
-    dot, in the base name or (where that begins with a dot) in the folders behind the last one with a dot, may not be empty.
+    The extension begins at the first dot of the base name, so dots in folder names mean nothing. What stands before
+    that dot, in the base name or (where that begins with a dot) in the folders behind the last one with a dot, may not
+    be empty.
     """
     slash = name.rfind("/")
     dot = name.find(".", slash + 1)

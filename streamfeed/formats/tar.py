@@ -29,8 +29,8 @@ _MEMBER_LIMIT = 1 << 28
 class Tar:
     """Reads one text of every sample: a member by its extension (``txt``), or a field of a JSON member (``json.text``).
 
-    Extents are ranges of bytes, a sample belongs where its first member's header begins. A cursor's ``seek`` is the byte
-    of such a header, ``skip`` the samples after it.
+    Extents are ranges of bytes, a sample belongs where its first member's header begins. A cursor's ``seek`` is the
+    byte of such a header, ``skip`` the samples after it.
     """
 
     name = "tar"

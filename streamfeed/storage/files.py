@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from streamfeed.errors import ReadError
 from streamfeed.stats import ReadStats
+from streamfeed.storage.urls import redact
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -71,7 +72,7 @@ class ShardFile:
     @property
     def shard(self) -> str:
         """The redacted name that errors and logs use."""
-        return self.url
+        return redact(self.url)
 
     def open(self) -> CountingFile:
         """Open for reading, unbuffered.
