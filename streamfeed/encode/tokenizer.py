@@ -117,8 +117,8 @@ def _without_limits(name: str, text: str) -> str:
     parsed = json.loads(text)
     if parsed.get("model", {}).get("dropout"):
         raise ConfigError(
-            f"tokenizer {name} has BPE dropout {parsed['model']['dropout']}, which draws other ids at every reading, so "
-            "that no resume could be exact; save it with dropout None"
+            f"tokenizer {name} has BPE dropout {parsed['model']['dropout']}, which draws other ids at every reading, "
+            "so that no resume could be exact; save it with dropout None"
         )
     if parsed.get("truncation") is None and parsed.get("padding") is None:
         return text

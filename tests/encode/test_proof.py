@@ -80,9 +80,10 @@ def test_an_engine_that_is_wrong_in_one_id_of_one_text_is_found() -> None:
 
 def test_a_wrong_engine_is_refused_by_the_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = spec_of("gpt2_bpe")
-    monkeypatch.setattr(trial, "documents", lambda _: ["a b", "", "import os\n" * 40])
+    texts = ["a b", "", "import os\n" * 40]
+    monkeypatch.setattr(trial, "documents", lambda _: texts)
     (tmp_path / "tokenizer.json").write_text(spec.json, encoding="utf-8")
-    right = HuggingFaceEngine(spec.json).encode(trial.documents(spec.json))
+    right = HuggingFaceEngine(spec.json).encode(texts)
     for name, ids in (("good", right.ids), ("bad", right.ids + np.int32(1))):
         np.savez(tmp_path / f"{name}.npz", ids=ids, offsets=right.offsets)
         trial.main(["reference", str(tmp_path), name])

@@ -1,5 +1,7 @@
 """Tokenizers of every common kind, each small and trained here, as specs."""
 
+# ruff: noqa: RUF001 - a pattern over Japanese
+
 from __future__ import annotations
 
 from functools import cache
@@ -14,7 +16,10 @@ from tests.tokenizers_for_tests import EOS, bpe_json, standard_library_texts
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LLAMA3_SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+LLAMA3_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 def gpt2_bpe() -> Tokenizer:
@@ -66,8 +71,10 @@ def deepseek_bpe() -> Tokenizer:
     patterns = (
         r"\p{N}{1,3}",
         "[一-龥\u3040-ゟ゠-ヿ]+",
-        r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
-        r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        (
+            r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+            r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        ),
     )
     splits = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in patterns]
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

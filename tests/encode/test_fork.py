@@ -1,0 +1,91 @@
+"""Engines in child processes, after the parent has used them with all its threads: real processes, with time limits."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamfeed.encode.fast import FastokensEngine
+from streamfeed.encode.huggingface import HuggingFaceEngine
+from streamfeed.encode.trial import thread_environment
+from tests.tokenizers_for_tests import bpe_json, standard_library_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.queues import SimpleQueue
+
+    from streamfeed.encode.protocol import Engine
+
+ENGINES: dict[str, Callable[[str], Engine]] = {"fastokens": FastokensEngine, "huggingface": HuggingFaceEngine}
+TEXTS = standard_library_texts()[:8]
+LIMIT_S = 60
+
+pytestmark = pytest.mark.processes
+
+
+def encode_in_child(name: str, spec_json: str, inherited: Engine | None, results: SimpleQueue[list[int]]) -> None:
+    """What a worker does: set its threads, build an engine, encode; and use the parent's engine where it has it."""
+    os.environ.update(thread_environment(1))
+    engine = ENGINES[name](spec_json)
+    ids = [engine.encode(TEXTS).ids for _ in range(3)]
+    if inherited is not None:
+        ids.append(inherited.encode(TEXTS).ids)
+    results.put([int(each.sum()) for each in ids])
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("name", ["fastokens", "huggingface"])
+def test_a_child_encodes_after_its_parent_used_the_engine_on_all_threads(name: str, method: str) -> None:
+    parent = ENGINES[name](bpe_json())
+    expected = int(parent.encode(TEXTS).ids.sum())
+    parent.encode(TEXTS)
+    context: Any = multiprocessing.get_context(method)
+    results: SimpleQueue[list[int]] = context.SimpleQueue()
+    inherited = parent if method == "fork" else None
+    children = [
+        context.Process(target=encode_in_child, args=(name, bpe_json(), inherited, results), daemon=True)
+        for _ in range(2)
+    ]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(LIMIT_S)
+    hanging = [child for child in children if child.is_alive()]
+    for child in hanging:
+        child.kill()
+    assert not hanging
+    assert [child.exitcode for child in children] == [0, 0]
+    assert {total for _ in children for total in results.get()} == {expected}
+
+
+@pytest.mark.parametrize("name", ["fastokens", "huggingface"])
+def test_children_forked_while_another_thread_encodes_do_not_hang(name: str) -> None:
+    """The worst moment to fork: locks of the engine may be held by a thread that the child does not have."""
+    parent = ENGINES[name](bpe_json())
+    expected = int(parent.encode(TEXTS).ids.sum())
+    stop = Event()
+
+    def keep_encoding() -> None:
+        while not stop.is_set():
+            parent.encode(TEXTS)
+
+    busy = Thread(target=keep_encoding, daemon=True)
+    busy.start()
+    context = multiprocessing.get_context("fork")
+    try:
+        for _ in range(4):
+            results: SimpleQueue[list[int]] = context.SimpleQueue()
+            child = context.Process(target=encode_in_child, args=(name, bpe_json(), None, results), daemon=True)
+            child.start()
+            child.join(LIMIT_S)
+            hangs = child.is_alive()
+            child.kill()
+            assert not hangs
+            assert set(results.get()) == {expected}
+    finally:
+        stop.set()
+        busy.join(LIMIT_S)
