@@ -115,18 +115,19 @@ def _runs(blocks: Iterator[bytes], offset: int, file: ShardFile) -> Iterator[tup
     tail: list[bytes] = []
     held = 0
     for block in blocks:
-        end = block.rfind(b"\n")
-        if end < 0:
-            tail.append(block)
-            held += len(block)
-            if held > LINE_LIMIT:
-                raise CorruptShardError(file.shard, f"byte {offset}", line_too_long(), "this is no JSON Lines shard")
-            continue
-        body = b"".join([*tail, block[:end]])
-        yield offset, body.split(b"\n")
-        offset += len(body) + 1
-        tail = [block[end + 1 :]]
-        held = len(tail[0])
+        lines = block.split(b"\n")
+        if len(lines) > 1:
+            end = offset + held + len(block) - len(lines[-1])
+            if held:
+                lines[0] = b"".join([*tail, lines[0]])
+                tail, held = [], 0
+            block = lines.pop()  # noqa: PLW2901 (the open line)
+            yield offset, lines
+            offset = end
+        tail.append(block)
+        held += len(block)
+        if held > LINE_LIMIT:
+            raise CorruptShardError(file.shard, f"byte {offset}", line_too_long(), "this is no JSON Lines shard")
     if held:
         yield offset, [b"".join(tail)]
 

@@ -7,6 +7,7 @@ stops without its block of zeros was cut off, perhaps between two members.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
+from zlib import adler32
 
 from streamfeed.errors import CorruptShardError
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Member", "walk"]
 
 _BLOCK = 512
+_ADLER = 65521
 _ZEROS = bytes(_BLOCK)
 _REGULAR = frozenset((0, *b"07"))
 _NO_DATA = frozenset(b"123456")  # links, devices, folders and pipes have no data, whatever their size says
@@ -69,19 +71,27 @@ def walk(raw: CountingFile, file: ShardFile) -> Iterator[Member]:
 
 
 def _header(raw: CountingFile, file: ShardFile, offset: int) -> bytes | None:
-    raw.seek(offset)
-    header = raw.read(_BLOCK) or b""
+    header = raw.read_at(offset, _BLOCK)
     if len(header) < _BLOCK:
         cause = "the archive is cut off: it ends without its block of zeros"
         raise CorruptShardError(file.shard, f"byte {offset + len(header)}", cause, "copy the shard again")
     if header == _ZEROS:
         return None
-    stored = header[148:156].strip(b" \0")
-    found = sum(header) - sum(header[148:156]) + 256
-    if not _octal(stored) or int(stored, 8) not in {found, _signed(header)}:
+    if not _sound(header):
         cause = "this is no tar header: its check sum is wrong"
         raise CorruptShardError(file.shard, f"byte {offset}", cause, "copy the shard again, or name its format")
     return header
+
+
+def _sound(header: bytes) -> bool:
+    """Return whether the check sum fits: the sum of the header's bytes, its own eight taken as spaces."""
+    own = header[148:156]
+    try:
+        stored = int(own.strip(b" \0"), 8)
+    except ValueError:
+        return False
+    found = (adler32(header) & 0xFFFF) - 1 - sum(own) + 256  # adler32 holds the sum of bytes modulo 65521, in C
+    return (found - stored) % _ADLER == 0 or stored == _signed(header)
 
 
 def _signed(header: bytes) -> int:
@@ -119,7 +129,7 @@ def _payload(raw: CountingFile, file: ShardFile, offset: int, size: int) -> byte
     if size > _MOST_EXTENDED:
         cause = f"an extended header of {size:,} bytes"
         raise CorruptShardError(file.shard, f"byte {offset}", cause, "copy the shard again")
-    payload = raw.read(size) or b""
+    payload = raw.read_at(offset + _BLOCK, size)
     if len(payload) < size:
         cause = "the archive is cut off inside an extended header"
         raise CorruptShardError(file.shard, f"byte {file.size}", cause, "copy the shard again")

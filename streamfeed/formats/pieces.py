@@ -79,14 +79,13 @@ class LineCutter:
             if not newline:
                 return
             yield from self._straddler()
-        end = data.rfind(b"\n")
-        if end < 0:
-            self._keep(data)
-            return
-        lines = b"".join([*self._tail, data[:end]]).split(b"\n")
-        self._tail, self._held = [], 0
-        self._keep(data[end + 1 :])
-        yield from self._run(lines)
+        lines = data.split(b"\n")
+        if len(lines) > 1 and self._tail:
+            lines[0] = b"".join([*self._tail, lines[0]])
+            self._tail, self._held = [], 0
+        self._keep(lines.pop())
+        if lines:
+            yield from self._run(lines)
 
     def finish(self) -> Iterator[Run]:
         """Yield the last line, where no newline ended it."""

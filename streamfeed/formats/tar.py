@@ -116,14 +116,10 @@ class Tar:
 
 
 def _data(raw: CountingFile, file: ShardFile, member: Member) -> bytes:
-    raw.seek(member.data)
-    data = b""
-    while len(data) < member.size:
-        block = raw.read(member.size - len(data))
-        if not block:
-            cause = f"the file ended here while {file.size:,} bytes were expected"
-            raise ReadError(file.shard, f"byte {member.data + len(data)}", cause, "it was changed while it was read")
-        data = data + block if data else block
+    data = raw.read_at(member.data, member.size)
+    if len(data) < member.size:
+        cause = f"the file ended here while {file.size:,} bytes were expected"
+        raise ReadError(file.shard, f"byte {member.data + len(data)}", cause, "it was changed while it was read")
     return data
 
 

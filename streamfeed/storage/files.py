@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -35,6 +36,22 @@ class CountingFile(io.RawIOBase):
         self._stats.reads += 1
         self._stats.bytes += count
         return count
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Return ``size`` bytes at ``offset``, fewer only at the end of the file; the position does not matter."""
+        data = self._part(offset, size)
+        while 0 < len(data) < size and (more := self._part(offset + len(data), size - len(data))):
+            data += more
+        return data
+
+    def _part(self, offset: int, size: int) -> bytes:
+        try:
+            data = os.pread(self._raw.fileno(), size, offset)
+        except OSError as error:
+            raise ReadError(self._shard, f"byte {offset}", f"the read failed: {error}") from error
+        self._stats.reads += 1
+        self._stats.bytes += len(data)
+        return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Move to ``offset``; reads nothing."""
@@ -80,7 +97,7 @@ class ShardFile:
         Raises :class:`ReadError` when it cannot be opened, or when its size is no longer the planned one.
         """
         try:
-            raw = Path(self.url).open("rb", buffering=0)
+            raw = Path(self.url).open("rb", buffering=0)  # noqa: SIM115 (the caller closes what wraps it)
         except OSError as error:
             raise ReadError(self.shard, "", f"cannot be opened: {error}") from error
         self.stats.opens += 1
