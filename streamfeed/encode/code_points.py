@@ -56,7 +56,7 @@ def sweep(chunk: int = 1024) -> list[str]:
     Ideographs, Hangul syllables and private use come with a letter only, the empty planes thinned out. A document
     holds ``chunk`` code points.
     """
-    detailed = [f" {c}a{c}{c}1 's{c}'s\u0301" for c in _characters(_DETAILED)]
+    detailed = [f"  {c}{c}a{c} {c}1's{c}'s\u0301" for c in _characters(_DETAILED)]
     bulk = [f"{c}s" if i & 1 else f" {c}" for i, c in enumerate(_characters(_BULK))]
     sparse = [f"{c} s" for c in _characters(_SPARSE, 17)]
     sparse += [f"a{chr(p + d)} " for p in range(0x40000, 0x110000, 0x10000) for d in (-2, -1, 0, 1)]

@@ -66,7 +66,7 @@ def word_piece() -> Tokenizer:
 
 
 def deepseek_bpe() -> Tokenizer:
-    """Three splits one after another; fastokens 0.3.5 gives other ids for some long texts."""
+    """Three splits one after another; fastokens 0.3.5 gives other ids for spaces before a character none matches."""
     tokenizer = llama3_bpe()
     patterns = (
         r"\p{N}{1,3}",
