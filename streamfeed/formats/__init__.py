@@ -1,1 +1,1 @@
-
+"""Formats: shards as records that any cursor finds again."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["JsonLines"]
 
 _STEP = 1 << 16
-_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+_FOREIGN = ((b"\x1f\x8b", "gzip data"), (b"\x28\xb5\x2f\xfd", "zstd data"), (b"PAR1", "Parquet"))
 
 
 class JsonLines:
@@ -98,7 +98,7 @@ def _blocks(raw: CountingFile, file: ShardFile, start: int, stop: int) -> Iterat
     position, block = start, b"\n"
     while position < stop:
         block = _read(raw, file, min(BLOCK, stop - position), position)
-        _refuse_compressed(block if position == 0 else b"", file)
+        _refuse_foreign(block if position == 0 else b"", file)
         position += len(block)
         yield block
     step = _STEP
@@ -140,7 +140,11 @@ def _read(raw: CountingFile, file: ShardFile, size: int, position: int) -> bytes
     return block
 
 
-def _refuse_compressed(head: bytes, file: ShardFile) -> None:
-    if head.startswith(_COMPRESSED):
-        cause = "the shard is named as plain JSON Lines and holds compressed bytes"
-        raise CorruptShardError(file.shard, "byte 0", cause, "name it .jsonl.gz or .jsonl.zst")
+def _refuse_foreign(head: bytes, file: ShardFile) -> None:
+    """Refuse what is plainly something else, or every line of it would be a bad record."""
+    found = next((name for magic, name in _FOREIGN if head.startswith(magic)), "")
+    if head[257:262] == b"ustar":
+        found = "a tar"
+    if found:
+        cause = f"the shard is named as plain JSON Lines and holds {found}"
+        raise CorruptShardError(file.shard, "byte 0", cause, "name it by what it holds, or set the source's format")

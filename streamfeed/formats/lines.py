@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
 from streamfeed.formats.fields import text_of
+from streamfeed.formats.jsontext import careful_text
 from streamfeed.formats.protocol import Bad, Value
 
 if TYPE_CHECKING:
@@ -65,31 +65,10 @@ class LineDecoder:
             try:
                 value = text_of(loads(line), field) if nested else loads(line)[field]
             except (ValueError, KeyError, TypeError):
-                value = self._careful(line)
+                value = careful_text(line, field, "", "the line")
             if value.__class__ is not str and value is not None:
                 if value.__class__ is not Bad:
                     value = text_of({field: value}, field)
                 bad.append(len(values))
             append(value)
         return Decoded(values, bad)
-
-    def _careful(self, line: bytes) -> Value:
-        """Decode a line that orjson refuses, or whose record has no such field.
-
-        The standard library also takes what others write outside the standard (NaN, integers of any size, lone
-        surrogates in fields that are not asked for).
-        """
-        try:
-            value = text_of(json.loads(line.decode()), self._field)
-            if isinstance(value, str):
-                value.encode()
-        except UnicodeDecodeError as error:
-            return Bad("", f"the line is not valid UTF-8: {error.reason} at its byte {error.start}")
-        except UnicodeEncodeError as error:
-            found = f"U+{ord(error.object[error.start]):04X}"
-            return Bad("", f"field {self._field!r} has a lone surrogate, {found}, at character {error.start}")
-        except json.JSONDecodeError as error:
-            return Bad("", f"the line is not valid JSON: {error.msg} at its character {error.pos}")
-        except (ValueError, RecursionError) as error:
-            return Bad("", f"the line is not valid JSON: {error}")
-        return value

@@ -72,6 +72,8 @@ def walk(raw: CountingFile, file: ShardFile) -> Iterator[Member]:
 
 def _header(raw: CountingFile, file: ShardFile, offset: int) -> bytes | None:
     header = raw.read_at(offset, _BLOCK)
+    if offset == 0 and 0 < len(header) < _BLOCK:
+        raise CorruptShardError(file.shard, "byte 0", "this is no tar: it is too short", "name the shard's format")
     if len(header) < _BLOCK:
         cause = "the archive is cut off: it ends without its block of zeros"
         raise CorruptShardError(file.shard, f"byte {offset + len(header)}", cause, "copy the shard again")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-import orjson
-
 from streamfeed.errors import ReadError
-from streamfeed.formats.fields import listed, text_of
+from streamfeed.formats.fields import listed
+from streamfeed.formats.jsontext import text_in_json
 from streamfeed.formats.protocol import Bad, Chunk, Cursor, Extent, Piece, Value
 from streamfeed.formats.samples import Index, Sample, index_of
 
@@ -108,11 +106,12 @@ class Tar:
         if member.size > _MEMBER_LIMIT:
             return Bad(where, f"member {member.name!r} has {member.size:,} bytes, at most {_MEMBER_LIMIT:,} are read")
         data = _data(raw, file, member)
+        if path:
+            return text_in_json(data, path, where, f"member {member.name!r}")
         try:
-            text = data.decode()
+            return data.decode()
         except UnicodeDecodeError as error:
             return Bad(where, f"member {member.name!r} is not valid UTF-8: {error.reason} at its byte {error.start}")
-        return _in_json(text, path, f"{where}, member {member.name!r}") if path else text
 
 
 def _data(raw: CountingFile, file: ShardFile, member: Member) -> bytes:
@@ -121,20 +120,3 @@ def _data(raw: CountingFile, file: ShardFile, member: Member) -> bytes:
         cause = f"the file ended here while {file.size:,} bytes were expected"
         raise ReadError(file.shard, f"byte {member.data + len(data)}", cause, "it was changed while it was read")
     return data
-
-
-def _in_json(text: str, path: str, where: str) -> Value:
-    try:
-        return text_of(orjson.loads(text), path, where)
-    except orjson.JSONDecodeError:
-        pass
-    try:  # takes NaN, huge integers and lone surrogates in fields that are not asked for
-        value = text_of(json.loads(text), path, where)
-        if isinstance(value, str):
-            value.encode()
-    except UnicodeEncodeError as error:
-        found = f"U+{ord(error.object[error.start]):04X}"
-        return Bad(where, f"field {path!r} has a lone surrogate, {found}, at character {error.start}")
-    except (ValueError, RecursionError) as error:
-        return Bad(where, f"it is not valid JSON: {error}")
-    return value

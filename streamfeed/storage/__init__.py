@@ -1,1 +1,1 @@
-
+"""Storage: which files there are, and their bytes."""

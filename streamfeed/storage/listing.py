@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from braceexpand import UnbalancedBracesError, braceexpand
+from braceexpand import braceexpand
 
 from streamfeed.errors import SourceError
 from streamfeed.storage.urls import redact
@@ -54,8 +54,8 @@ class Listing:
 def resolve(uris: Sequence[str]) -> Listing:
     """List the shards that ``uris`` mean, in order.
 
-    Raises :class:`~streamfeed.errors.SourceError` where a URI means nothing, or only files that are passed over, where a
-    folder cannot be listed, and where one file is meant twice.
+    Raises :class:`~streamfeed.errors.SourceError` where a URI means nothing, or only files that are passed over, where
+    a folder cannot be listed, and where one file is meant twice.
     """
     named: list[Found] = []  # files that a URI names itself, in the order of the placeholders in found
     found: list[Found | None] = []
@@ -146,7 +146,7 @@ def _existing(path: str) -> Found | None:
 def _expanded(path: str) -> Iterator[str]:
     try:
         yield from braceexpand(path) if "{" in path else [path]
-    except UnbalancedBracesError as error:
+    except ValueError as error:  # braceexpand's UnbalancedBracesError is one
         raise SourceError(f"{path}: there is no such file, and as a brace pattern it is unbalanced") from error
 
 

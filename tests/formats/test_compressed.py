@@ -13,14 +13,16 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamfeed.errors import CorruptShardError
 from streamfeed.formats import zst
 from streamfeed.formats.compressed import CompressedLines
 from streamfeed.formats.protocol import WHOLE, Chunk, Cursor, Value
 from streamfeed.storage.files import ShardFile
+from tests.reading import until_corrupt
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from streamfeed.errors import CorruptShardError
 
 LINES = [orjson.dumps({"text": f"line {i} " + "é" * (i % 50)}) + b"\n" for i in range(400)]
 TEXTS: list[Value] = [orjson.loads(line)["text"] for line in LINES]
@@ -49,15 +51,8 @@ def values_of(file: ShardFile, cursor: Cursor = START) -> list[Value]:
 
 
 def collect(file: ShardFile) -> tuple[list[Value], CorruptShardError]:
-    """Return the values before the error, and the error."""
-    values: list[Value] = []
     form = CompressedLines("text", "gz" if file.url.endswith("gz") else "zst")
-    try:
-        for chunk in form.read(file, WHOLE, Cursor()):
-            values += chunk.values
-    except CorruptShardError as error:
-        return values, error
-    raise AssertionError("the damage went unseen")
+    return until_corrupt(form.read(file, WHOLE, Cursor()))
 
 
 def test_members_may_cut_lines_and_characters_anywhere(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from streamfeed.formats.detect import KINDS, make_format
 from streamfeed.formats.protocol import WHOLE, Chunk, Cursor, Value
-from streamfeed.storage.files import ShardFile
+from streamfeed.storage.files import CountingFile, ShardFile
 from tests.corpora import FIELDS, SEEKABLE, texts_with_ids, write_shard
 
 if TYPE_CHECKING:
@@ -88,9 +88,14 @@ def test_shards_of_no_record_or_one_are_read(tmp_path: Path, kind: str, texts: l
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_closed_reader_closes_its_file(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = []
+    opened: list[CountingFile] = []
     original = ShardFile.open
-    monkeypatch.setattr(ShardFile, "open", lambda file: opened.append(original(file)) or opened[-1])
+
+    def recorded(file: ShardFile) -> CountingFile:
+        opened.append(original(file))
+        return opened[-1]
+
+    monkeypatch.setattr(ShardFile, "open", recorded)
     file, form = shard(tmp_path, kind, [f"id={i}; " + "x" * 3000 for i in range(3000)]), make_format(kind, None)
     reader = form.read(file, WHOLE, Cursor())
     next(reader)

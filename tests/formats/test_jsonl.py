@@ -85,7 +85,8 @@ def test_what_other_fields_hold_fails_no_record(tmp_path: Path, line: bytes) -> 
 
 
 def test_dotted_fields_reach_into_objects(tmp_path: Path) -> None:
-    data = b'{"m": {"b": "x"}}\n{"m": null}\n{"m.b": "literal", "m": {"b": "nested"}}\n{"m": {"b": null}}\n{"m": 3}\n{"m": {"c": 1}}\n'
+    data = b'{"m": {"b": "x"}}\n{"m": null}\n{"m.b": "literal", "m": {"b": "nested"}}\n'
+    data += b'{"m": {"b": null}}\n{"m": 3}\n{"m": {"c": 1}}\n'
     values = values_of(tmp_path / "s.jsonl", data, "m.b")
     assert values[:4] == ["x", None, "literal", None]
     causes = [value.cause for value in values[4:] if isinstance(value, Bad)]
@@ -96,7 +97,7 @@ def test_dotted_fields_reach_into_objects(tmp_path: Path) -> None:
 
 
 def test_a_compressed_shard_under_a_plain_name_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CorruptShardError, match=r"byte 0: .*compressed"):
+    with pytest.raises(CorruptShardError, match=r"byte 0: .*holds gzip data"):
         values_of(tmp_path / "s.jsonl", b"\x1f\x8b\x08\x00abc")
 
 

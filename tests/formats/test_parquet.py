@@ -13,6 +13,7 @@ from streamfeed.errors import CorruptShardError, FieldError, ReadError
 from streamfeed.formats.parquet import Parquet
 from streamfeed.formats.protocol import WHOLE, Bad, Cursor, Extent, Value
 from streamfeed.storage.files import CountingFile, ShardFile
+from tests.reading import until_corrupt
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -192,11 +193,10 @@ def test_damage_in_a_row_group_names_it_after_the_rows_before(tmp_path: Path) ->
     start = pq.read_metadata(tmp_path / "s").row_group(1).column(0).data_page_offset
     data[start : start + 60] = b"\xff" * 60
     (tmp_path / "s").write_bytes(data)
-    values: list[Value] = []
-    with pytest.raises(CorruptShardError, match="row group 1: the column is damaged"):
-        for chunk in Parquet("text").read(ShardFile(str(tmp_path / "s"), len(data)), WHOLE, START):
-            values += chunk.values
+    values, error = until_corrupt(Parquet("text").read(ShardFile(str(tmp_path / "s"), len(data)), WHOLE, START))
     assert values == [f"text {i}" for i in range(50)]
+    assert error.where == "row group 1"
+    assert "the column is damaged" in error.cause
 
 
 def test_a_failed_read_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,8 @@ def corpus(tmp_path: Path) -> Path:
     root = tmp_path / "corpus"
     files = {
         "a/x-0.jsonl": 3, "a/x-1.jsonl": 4, "a/x-2.jsonl": 5, "b/deep/x-3.jsonl": 6, "top.parquet": 7,
-        "_SUCCESS": 0, ".hidden.jsonl": 1, "a/.part.crc": 1, "a/x-0.jsonl.crc": 1, "README.md": 9, "LICENSE": 9, "index.json": 9,
-        "manifest.json": 9, "shard.tar.idx": 9, "_logs/deep/x.jsonl": 9, ".git/config": 9,
+        "_SUCCESS": 0, ".hidden.jsonl": 1, "a/.part.crc": 1, "a/x-0.jsonl.crc": 1, "README.md": 9, "LICENSE": 9,
+        "index.json": 9, "manifest.json": 9, "shard.tar.idx": 9, "_logs/deep/x.jsonl": 9, ".git/config": 9,
     }  # fmt: skip
     for name, size in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -146,8 +146,13 @@ def test_a_folder_that_cannot_be_listed_is_an_error(corpus: Path) -> None:
 def test_a_folder_of_many_files_is_listed_with_one_stat_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for i in range(300):
         (tmp_path / f"{i:04}.jsonl").touch()
-    calls = []
-    stat = Path.stat
-    monkeypatch.setattr(Path, "stat", lambda path, **options: calls.append(path) or stat(path, **options))
+    calls: list[Path] = []
+    original = Path.stat
+
+    def recorded(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        calls.append(path)
+        return original(path, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr(Path, "stat", recorded)
     assert len(resolve([str(tmp_path)]).urls) == 300
     assert len(calls) == 1
