@@ -97,13 +97,17 @@ def _part(path: str, fixed: str, uri: str) -> tuple[list[Found], int]:
     if direct is None and not _MAGIC & set(path):
         raise SourceError(f"{redact(uri)}: the pattern names {path}, and there is no such file or folder")
     if direct is not None and direct.size >= 0:
-        return [Found(direct.path, os.path.relpath(direct.path, fixed), direct.size)], 0
+        return [Found(direct.path, _below(direct.path, fixed), direct.size)], 0
     base, pattern = (direct.path, ["**"]) if direct is not None else _cut(path)
     hits, ignored = find(base, pattern)
-    prefix = os.path.relpath(base, fixed)
-    if prefix == ".":
+    if base == fixed:
         return hits, ignored
+    prefix = _below(base, fixed)
     return [Found(hit.path, f"{prefix}/{hit.name}", hit.size) for hit in hits], ignored
+
+
+def _below(path: str, folder: str) -> str:
+    return path[len(folder) + 1 :] if path.startswith(folder + "/") else os.path.relpath(path, folder)
 
 
 def _listed(uri: str, folder: Found) -> tuple[list[Found], int]:
@@ -136,7 +140,7 @@ def _local(uri: str) -> str:
 def _existing(path: str) -> Found | None:
     """Return the file at ``path`` (a folder has size -1), nameless as yet."""
     try:
-        found = Path(path).stat()
+        found = os.stat(path)  # noqa: PTH116 (a million paths of a brace pattern)
     except (OSError, ValueError):
         return None
     size = -1 if stat.S_ISDIR(found.st_mode) else found.st_size
@@ -168,7 +172,7 @@ def _relative(files: list[Found]) -> Iterator[Found]:
     if files:
         shared = os.path.commonpath([os.path.dirname(file.path) for file in files])  # noqa: PTH120
         for file in files:
-            yield Found(file.path, os.path.relpath(file.path, shared), file.size)
+            yield Found(file.path, _below(file.path, shared), file.size)
 
 
 def _refuse_doubles(paths: Iterable[str]) -> None:
