@@ -54,8 +54,8 @@ class Job:
 
     @property
     def ended(self) -> bool:
-        """Whether the stream has ended, after as many epochs as are asked for now."""
-        return self.position.ended > 0 and self.position.ended == self.config.data.epochs
+        """Whether the stream has ended."""
+        return self.position.ended > 0
 
     def step_over(self, batches: Iterator[Batch], rows: int) -> None:
         """Take ``rows`` rows of the stream without training on them."""
@@ -102,13 +102,18 @@ def make_accelerator(config: RunConfig) -> Accelerator:
 def settle(config: RunConfig, run: RunFolder, position: Position, world: int) -> RunConfig:
     """Fix the global batch size, which a resume keeps, and the run folder; note the former in ``position``.
 
-    Raises :class:`~streamfeed.errors.ConfigError` where the setting differs from that of the run resumed.
+    Raises :class:`~streamfeed.errors.ConfigError` where a setting does not fit the run resumed.
     """
     asked, kept = config.train.global_batch_size, position.global_batch_size
     if asked and kept and asked != kept:
         raise ConfigError(
             f"train.global_batch_size is {asked}, but the run resumed has {kept}, which a resume keeps: the loss curve "
             "belongs to it; leave the setting out, or start a new run"
+        )
+    if position.ended and position.ended != config.data.epochs:
+        raise ConfigError(
+            f"data.epochs is {config.data.epochs}, but this checkpoint was taken at the end of {position.ended}; "
+            "resume from an earlier one, whose stream can go on"
         )
     position.global_batch_size = asked or kept or config.loader.batch_size * world
     fixed = replace(config.train, global_batch_size=position.global_batch_size, output_dir=str(run.path))

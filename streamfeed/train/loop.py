@@ -106,6 +106,7 @@ def _learn(job: Job, batches: Iterator[Batch], accumulate: int, log: _Log) -> No
         # Report and keep.
         log.step(job, labels, loss, norm, rate)
         if options.checkpoint_every and position.step % options.checkpoint_every == 0:
+            log.finite(job, loss)
             log.sync()
             job.save()
     log.close()
@@ -129,6 +130,16 @@ class _Log:
         if step == 1 or step == options.max_steps or step % options.log_every == 0:
             self.close()
 
+    def finite(self, job: Job, loss: Tensor) -> float:
+        """Return the loss of the step over all ranks; refuse to log, or to keep, a model that is lost."""
+        value = float(_over_ranks(job, loss))
+        if not math.isfinite(value):
+            raise StreamfeedError(
+                f"the loss is {value} at step {job.position.step}; resume from an earlier checkpoint, with a smaller "
+                "--train.lr, or with --train.skip_rows to step over the rows behind that checkpoint"
+            )
+        return value
+
     def sync(self) -> None:
         """Bring the lines to the disk."""
         self.metrics.sync()
@@ -140,13 +151,13 @@ class _Log:
             write()
 
     def _write(self, job: Job, step: int, loss: Tensor, norm: Tensor, rate: float) -> None:
-        value = float(_over_ranks(job, loss))
-        if not math.isfinite(value):
-            raise StreamfeedError(
-                f"the loss is {value} at step {step}; resume from an earlier checkpoint, with a smaller --train.lr, or "
-                "with --train.skip_rows to step over the rows behind that checkpoint"
-            )
-        line = {"step": step, "loss": value, "lr": rate, "tokens": job.position.tokens, **self.meter.lap()}
+        line = {
+            "step": step,
+            "loss": self.finite(job, loss),
+            "lr": rate,
+            "tokens": job.position.tokens,
+            **self.meter.lap(),
+        }
         line["grad_norm"] = float(norm)
         self.metrics.write(line)
         self.reporter.figures(line)
@@ -160,9 +171,8 @@ def _over_ranks(job: Job, value: Tensor) -> Tensor:
 
 
 def _note_end(job: Job) -> None:
-    epochs = job.config.data.epochs or 0
-    if job.position.ended != epochs:
-        job.position.ended = epochs
+    if not job.ended:
+        job.position.ended = job.config.data.epochs or 0
         job.saved = None
 
 
@@ -187,6 +197,7 @@ def _summary(job: Job, saved: Checkpoint) -> dict[str, Any]:
         "loss_end": lines[-1]["loss"] if lines else None,
         "tokens": job.position.tokens,
         "skipped_rows": job.position.skipped_rows,
+        "not_trained_on": job.loader.report().summary(),
         "checkpoint": str(saved.path),
         "resume": f"python -m streamfeed.train --resume {shlex.quote(str(job.run.path))}{more}",
     }

@@ -99,6 +99,8 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("data wait", f"{summary['data_wait_pct']:.1f} % of step time"),
         ("checkpoint", str(summary["checkpoint"])),
     ]
+    if summary["not_trained_on"]:
+        rows.insert(3, ("not trained on", summary["not_trained_on"]))
     if summary["skipped_rows"]:
         rows.insert(3, ("stepped over", f"{summary['skipped_rows']:,} rows (train.skip_rows)"))
     return rows

@@ -58,8 +58,9 @@ def summed_loss(model: nn.Module, batch: Batch) -> Tensor:
     No cache and no attention mask: only then does a transformers model read document borders off ``position_ids``.
     """
     out = model(input_ids=batch["input_ids"], position_ids=batch["position_ids"], use_cache=False)
-    logits = out.logits[:, :-1].float().flatten(0, 1)
-    return functional.cross_entropy(logits, batch["labels"][:, 1:].flatten(), ignore_index=-100, reduction="sum")
+    # The labels are shifted, not the logits: a slice of those would be a copy of the largest tensor of all.
+    targets = functional.pad(batch["labels"][:, 1:], (0, 1), value=-100).flatten()
+    return functional.cross_entropy(out.logits.float().flatten(0, 1), targets, ignore_index=-100, reduction="sum")
 
 
 def backward(accelerator: Accelerator, model: nn.Module, micro: Sequence[Batch], labels: int) -> Tensor:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from streamfeed.encode.tokenizer import TokenizerSpec
+from streamfeed.loader.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +45,9 @@ class FakeLoader:
             self._row += self._size
             FakeLoader.handed_out.extend(rows)
             yield collate([row(g, self._config.seq_len, empty=end is not None and g >= end) for g in rows])
+
+    def report(self) -> Report:
+        return Report()
 
     def state_dict(self, batches: int | None = None) -> dict[str, Any]:
         return {"rows": self._row}

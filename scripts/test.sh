@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Lint, types, layers and tests, with the seconds of each. Arguments go to pytest: scripts/test.sh -k resume
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/install.sh"
+cd "$root"
+install_streamfeed dev
+
+stage() {
+  local name="$1" begin="$SECONDS"
+  shift
+  echo "== $name"
+  "$@"
+  echo "== $name: $((SECONDS - begin)) s"
+}
+
+bin="$root/.venv/bin"
+stage "ruff check" "$bin/ruff" check
+stage "ruff format" "$bin/ruff" format --check
+stage "mypy" "$bin/mypy"
+stage "lint-imports" "$bin/lint-imports"
+stage "pytest" "$bin/pytest" "$@"
