@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["gzip_steps"]
 
-_READ = 1 << 18
+_READ = 1 << 17
 _IsalError = cast("type[Exception]", isal_zlib.error)  # its stub says an instance
-_OUTPUT = 1 << 20
+_OUTPUT = 1 << 18
 _GZIP = 31  # window bits of a gzip member with its header and check sum
 
 
 def gzip_steps(raw: CountingFile, file: ShardFile, start: int) -> Iterator[Step]:
-    """Yield the decompressed bytes of ``raw`` in steps of 1 MiB at most; there is no way in but ``start=0``.
+    """Yield the decompressed bytes of ``raw`` in steps of 256 KiB at most; there is no way in but ``start=0``.
 
     Raises :class:`CorruptShardError` with the compressed byte that was reached.
     """

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BLOCK", "BOM", "LINE_LIMIT", "LineDecoder", "is_blank", "line_too_long"]
 
-BLOCK = 1 << 20
-"""Bytes of lines that are decoded at a time, about."""
+BLOCK = 1 << 18
+"""Bytes of lines that are decoded at a time, about: more no longer fits into a core's own cache, and is slower."""
 
 LINE_LIMIT = 1 << 28
 """Bytes that one line may have: more is no record but damage (or a bomb), and would have to be held in memory."""

@@ -34,7 +34,7 @@ class Run(NamedTuple):
 
 
 def coalesced(steps: Iterator[Step]) -> Iterator[Step]:
-    """Join small steps of one base up to 1 MiB; what was held is yielded before a :class:`CorruptShardError`."""
+    """Join small steps of one base up to 256 KiB; what was held is yielded before a :class:`CorruptShardError`."""
     held: list[bytes] = []
     base = size = 0
     failure: CorruptShardError | None = None

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from streamfeed.errors import SourceError
 from streamfeed.storage.listing import resolve
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture
