@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamfeed.config import Source, StreamConfig
     from streamfeed.dataset.state import merge_states
-    from streamfeed.dataset.stream import StreamDataset
+    from streamfeed.loader.stream_dataset import StreamDataset
     from streamfeed.errors import StreamfeedError
     from streamfeed.loader.loader import StreamLoader
 
@@ -20,7 +20,7 @@ __all__ = ["Source", "StreamConfig", "StreamDataset", "StreamLoader", "Streamfee
 _HOMES = {
     "Source": "streamfeed.config",
     "StreamConfig": "streamfeed.config",
-    "StreamDataset": "streamfeed.dataset.stream",
+    "StreamDataset": "streamfeed.loader.stream_dataset",
     "StreamLoader": "streamfeed.loader.loader",
     "StreamfeedError": "streamfeed.errors",
     "merge_states": "streamfeed.dataset.state",

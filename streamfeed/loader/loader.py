@@ -172,7 +172,7 @@ class StreamLoader:
         ]
         channels: list[Channel]
         if self._context is None:
-            channels = [InProcess(jobs[0], self._stats)]
+            channels = [InProcess(job, self._stats) for job in jobs]
         else:
             self._workers.extend(start_workers(self._context, jobs))
             channels = list(self._workers)

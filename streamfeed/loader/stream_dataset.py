@@ -1,0 +1,141 @@
+"""The stream as a plain ``IterableDataset`` of rows, for loaders that bring their own workers and batching."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from streamfeed.dataset.batch import BatchArrays
+from streamfeed.dataset.message import Buffers
+from streamfeed.dataset.resolve import resolve_config
+from streamfeed.dataset.share import Share
+from streamfeed.dataset.state import StreamState
+from streamfeed.encode.proof import default_cache_dir, prove
+from streamfeed.errors import StateError
+from streamfeed.loader.job import Job, Messages
+from streamfeed.stats import ReadStats
+from streamfeed.topology import find_rank
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from streamfeed.config import StreamConfig
+    from streamfeed.dataset.message import Message
+
+__all__ = ["StreamDataset"]
+
+Row = dict[str, torch.Tensor]
+
+
+class StreamDataset(IterableDataset[Row]):
+    """Rows of one rank: ``input_ids``, ``labels``, ``position_ids``, int64 ``[T]``, as :class:`StreamLoader`'s batches hold.
+
+    For ``DataLoader`` and torchdata's ``StatefulDataLoader``: every row exactly once, and an exact resume with the same
+    ranks and workers. The *global* order of rows is :class:`StreamLoader`'s alone, since torch fills a batch from one
+    worker. Empty rows (of lanes that have ended) are left out. Iterating continues where the state stands; after the end
+    of a finite pass it begins the next.
+    """
+
+    def __init__(
+        self,
+        config: StreamConfig,
+        *,
+        rank: int | None = None,
+        world_size: int | None = None,
+        cache_dir: Path | None = None,
+    ) -> None:
+        self.config = config
+        self.rank, self.world_size = find_rank(rank, world_size)
+        self._cache_dir = default_cache_dir() if cache_dir is None else cache_dir
+        resolved = resolve_config(config)
+        self.tokenizer = resolved.tokenizer
+        self._verdict = prove(resolved.tokenizer, self._cache_dir)
+        self._plan = resolved.plan()
+        self._share = Share(self._plan.lanes, self.rank, self.world_size)
+        self._base = StreamState(self._plan.fingerprint)
+        self._base_taken = 0
+        self._taken = 0
+        self._states = b"{}"
+        self._ended = False
+
+    def __iter__(self) -> Iterator[Row]:
+        """Yield this torch worker's rows (all of the rank's outside of workers)."""
+        if self._ended:
+            self._start_at(self._base.next_pass(), 0)
+        info = get_worker_info()
+        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        workers_used = min(workers, self._share.slots)
+        if worker >= workers_used:
+            return
+        self._start_at(self._now(), self._taken)
+        yield from self._rows(self._job(worker, workers_used))
+        self._ended = True
+
+    def _start_at(self, state: StreamState, taken: int) -> None:
+        self._base, self._base_taken, self._taken, self._states, self._ended = state, taken, taken, b"{}", False
+
+    def _now(self) -> StreamState:
+        return StreamState.from_json(self.state_dict()["stream"])
+
+    def _job(self, worker: int, workers: int) -> Job:
+        slots = self._share.worker_slots(worker, workers)
+        turn, index = divmod(self._taken, len(slots))
+        first_epoch = self._base.number * (self.config.epochs or 0)
+        return Job(
+            plan=self._plan,
+            tokenizer=self.tokenizer,
+            verdict=self._verdict,
+            cache_dir=self._cache_dir,
+            share=self._share,
+            worker=worker,
+            workers=workers,
+            states=self._base.lane_states(len(self._plan.sources), first_epoch),
+            first=turn * self._share.slots + slots[index],
+            first_epoch=first_epoch,
+        )
+
+    def _rows(self, job: Job) -> Iterator[Row]:
+        messages = Messages(job.host(ReadStats(), None), job.rounds)
+        buffers = Buffers.private(job.rows, job.seq_len)
+        pad = self.tokenizer.eos_id if self.tokenizer.pad_id is None else self.tokenizer.pad_id
+        while True:
+            message = messages.next(buffers)
+            self._states = message.states
+            if not len(message.ids):
+                return
+            for index in range(len(message.ids)):
+                self._taken += 1
+                if message.lengths[index]:
+                    yield _row(message, index, pad)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of this torch worker as plain JSON, as of the last row yielded."""
+        from orjson import loads
+
+        lanes = {**{str(lane): state.to_json() for lane, state in self._base.lanes.items()}, **loads(self._states)}
+        stream = StreamState(self._plan.fingerprint, self._base.number).to_json()
+        return {"stream": {**stream, "lanes": lanes}, "taken": self._taken, "ended": self._ended}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Stand where ``state`` was taken, in the same worker of as many. Raises :class:`StateError` where it does not fit."""
+        try:
+            stream, taken, ended = StreamState.from_json(state["stream"]), int(state["taken"]), bool(state["ended"])
+        except (KeyError, TypeError) as error:
+            raise StateError(f"this is not the state of a StreamDataset: {error!r}") from error
+        stream.check(self._plan.fingerprint)
+        self._start_at(stream, taken)
+        self._ended = ended
+
+
+def _row(message: Message, index: int, pad: int) -> Row:
+    seq_len = message.ids.shape[1]
+    row = {name: torch.empty((1, seq_len), dtype=torch.int64) for name in ("input_ids", "labels", "position_ids")}
+    arrays = BatchArrays(*(tensor.numpy() for tensor in row.values()))
+    arrays.put(slice(0, 1), message.ids[index : index + 1])
+    begin, end = np.searchsorted(message.starts, (index * seq_len, (index + 1) * seq_len))
+    arrays.finish(message.lengths[index : index + 1], [message.starts[begin:end] - index * seq_len], pad)
+    return {name: tensor[0] for name, tensor in row.items()}
