@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from streamfeed.train.flags import Arguments, parse
 from streamfeed.train.folders import RunFolder, find_resume, new_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rich.console import Console
 
@@ -89,10 +90,9 @@ def _or_demo(arguments: Arguments, given: RunConfig) -> tuple[RunConfig, bool]:
 def _run(settled: Plan, console: Console) -> None:
     from streamfeed.train.progress import Reporter
 
-    _log_to(console)
     # Quiet where several ranks share a terminal: each rank sets this up before it knows the others.
     reporter = Reporter(console, enabled=os.environ.get("RANK", "0") == "0")
-    with reporter:
+    with reporter, _log_to(console):
         if settled.demo:
             from streamfeed.train.demo import prepare
 
@@ -106,10 +106,19 @@ def _run(settled: Plan, console: Console) -> None:
     reporter.summary(summary)
 
 
-def _log_to(console: Console) -> None:
-    from rich.logging import RichHandler
+@contextmanager
+def _log_to(console: Console) -> Iterator[None]:
+    """Show the library's log lines."""
+    handler: logging.Handler = logging.StreamHandler(console.file)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    if console.is_terminal:
+        from rich.logging import RichHandler
 
-    handler = RichHandler(console=console, show_path=False, show_time=False, markup=False)
+        handler = RichHandler(console=console, show_path=False, show_time=False, markup=False)
     logger = logging.getLogger("streamfeed")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)

@@ -4,17 +4,17 @@ import hashlib
 import io
 import json
 import tarfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 import zstandard
 from tokenizers import Tokenizer
 
 from streamfeed.train import demo, demo_corpus
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from streamfeed.train.cli import main
+from streamfeed.train.metrics import read_metrics
 
 
 @pytest.fixture
@@ -105,3 +105,21 @@ def test_the_tokenizer_takes_any_text_back(tmp_path: Path, stdlib: Path) -> None
     text = "def f(x):\n\treturn '日本 🙂' # <|endoftext"
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
     assert tokenizer.token_to_id("<|endoftext|>") == 0
+
+
+def test_without_arguments_it_trains_on_its_own_shards_and_resumes_by_the_printed_command(
+    tmp_path: Path, stdlib: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo.sysconfig, "get_path", lambda _: str(stdlib))
+    small = ["--train.max_steps", "2", "--data.seq_len", "16", "--model.hidden_size", "16", "--loader.num_workers", "0"]
+    assert main(small) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Wrote them as 9 shards under shards/demo/" in said
+    for word in ("at the start", "tokens/s", "data wait", "runs/demo-001/checkpoints/step-000002"):
+        assert word in said
+    assert said.endswith("python -m streamfeed.train --resume runs/demo-001 --train.max_steps 4")
+    assert main(["--resume", "runs/demo-001", "--train.max_steps", "4"]) == 0
+    assert main(["--resume", "latest", "--train.max_steps", "5"]) == 0
+    assert [line["step"] for line in read_metrics(Path("runs/demo-001/metrics.jsonl"))] == [1, 2, 4, 5]
+    torch.use_deterministic_algorithms(False)

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tokenizers_for_tests import standard_library_texts
 
 from streamfeed.train.metrics import read_metrics
+from tests.tokenizers_for_tests import standard_library_texts
 
 ROOT = Path(__file__).parent.parent.parent
 STEPS = 40

@@ -1,0 +1,277 @@
+"""Tokens per second of the loader beside the bare encode loop, over the same documents, in one run.
+
+    python scripts/bench.py                       # workers 0, 1, 2; three interleaved rounds
+    python scripts/bench.py --soak-gb 5           # memory of the process tree while 5 GB of text stream by
+
+The corpus is every distinct source text found in this Python installation (standard library, site-packages), once, as
+Parquet; a byte-level BPE of 32,768 entries is trained on a part of it. Both are made on the first run, in ``--folder``.
+Each measurement is a process of its own, so that no cache is warm. The bare loop reads nothing: its texts lie in memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+SUFFIXES = {".py", ".pyi", ".h", ".hpp", ".c", ".cpp", ".cuh", ".rst", ".md", ".txt"}
+SLICE_CHARACTERS = 256 << 10
+SHARDS = 16
+EOS = "<|endoftext|>"
+
+
+def main() -> None:
+    arguments = parse()
+    if arguments.measure:
+        result = {"bare": bare, "stream": stream, "soak": soak}[arguments.measure](arguments)
+        sys.stdout.write(json.dumps(result) + "\n")
+        return
+    make_corpus(arguments.folder)
+    if arguments.soak_gb:
+        measure(arguments, "bare")
+        show_soak(measure(arguments, "soak", arguments.workers[-1]))
+    else:
+        show(arguments)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path.home() / ".cache" / "streamfeed" / "bench")
+    parser.add_argument("--workers", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--seq-len", type=int, default=2048)
+    parser.add_argument("--lanes", default="auto")
+    parser.add_argument("--start-method", default=None)
+    parser.add_argument("--soak-gb", type=float, default=0.0)
+    parser.add_argument("--measure", choices=["bare", "stream", "soak"], help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+# The corpus
+
+
+def source_texts() -> Iterator[str]:
+    """Yield every distinct text once, in an order that mixes packages."""
+    import xxhash
+
+    roots = [Path(sysconfig.get_path("stdlib")), Path(sysconfig.get_path("purelib"))]
+    paths = {path.resolve() for root in roots for path in root.rglob("*") if path.suffix in SUFFIXES and path.is_file()}
+    seen: set[int] = set()
+    for path in sorted(paths, key=lambda path: xxhash.xxh3_64_intdigest(bytes(path))):
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            continue
+        digest = xxhash.xxh3_64_intdigest(text.encode())
+        if len(text) > 200 and digest not in seen:
+            seen.add(digest)
+            yield text
+
+
+def make_corpus(folder: Path) -> None:
+    if (folder / "done").exists():
+        return
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    say(f"writing the corpus to {folder}")
+    (folder / "data").mkdir(parents=True, exist_ok=True)
+    texts = list(source_texts())
+    for shard in range(SHARDS):
+        table = pa.table({"text": texts[shard::SHARDS]})
+        pq.write_table(table, folder / "data" / f"{shard:03}.parquet", compression="zstd", row_group_size=1000)
+    train_tokenizer(texts[:: max(1, len(texts) // 6000)], folder / "tokenizer")
+    (folder / "done").touch()
+
+
+def train_tokenizer(texts: list[str], folder: Path) -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=32768, special_tokens=[EOS], initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=EOS).save_pretrained(folder)
+
+
+# What is measured, each in a process of its own
+
+
+def bare(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Encode every document with one thread on one core, and throw the ids away."""
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    from streamfeed.encode.proof import thread_environment
+
+    os.environ.update(thread_environment(1))
+    import pyarrow.parquet as pq
+
+    from streamfeed.encode.fast import FastokensEngine
+    from streamfeed.encode.tokenizer import load_tokenizer
+
+    engine = FastokensEngine(load_tokenizer(str(arguments.folder / "tokenizer")).json)
+    texts: list[str] = []
+    for shard in sorted((arguments.folder / "data").glob("*.parquet")):
+        texts += pq.read_table(shard).column("text").to_pylist()
+    tokens, start, size = 0, 0, 0
+    began = time.perf_counter()
+    for index, text in enumerate(texts):
+        size += len(text)
+        if size >= SLICE_CHARACTERS or index == len(texts) - 1:
+            tokens += len(engine.encode(texts[start : index + 1]).ids) + index + 1 - start
+            start, size = index + 1, 0
+    seconds = time.perf_counter() - began
+    (arguments.folder / "bytes_per_token").write_text(str(sum(len(text.encode()) for text in texts) / tokens))
+    return {"tokens": tokens, "seconds": seconds, "tokens_per_s": tokens / seconds}
+
+
+def loader_for(arguments: argparse.Namespace, epochs: int | None) -> Any:
+    from streamfeed import Source, StreamConfig, StreamLoader
+
+    lanes = arguments.lanes if arguments.lanes == "auto" else int(arguments.lanes)
+    config = StreamConfig(
+        [Source(str(arguments.folder / "data"))],
+        tokenizer=str(arguments.folder / "tokenizer"),
+        seq_len=arguments.seq_len,
+        lanes=lanes,
+        epochs=epochs,
+    )
+    return StreamLoader(
+        config, arguments.batch_size, num_workers=arguments.workers[0], start_method=arguments.start_method
+    )
+
+
+def stream(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Stream one epoch; the rate counts from the moment that the workers are up, so that it includes every document."""
+    began = time.perf_counter()
+    loader = loader_for(arguments, 1)
+    made = time.perf_counter()
+    peak = Peak()
+    first = 0.0
+    for batch in loader:
+        if not first:
+            first = time.perf_counter()
+        del batch
+    ended = time.perf_counter()
+    report = loader.report()
+    return {
+        "setup_s": made - began,
+        "first_batch_s": first - made,
+        "seconds": ended - first,
+        "tokens": report.tokens,
+        "tokens_per_s": report.tokens / (ended - first),
+        "lanes": loader.plan.lanes,
+        "peak_pss_mb": peak.stop() / 1e6,
+    }
+
+
+def soak(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Stream ``--soak-gb`` of text, epoch after epoch, and sample the memory of the process tree."""
+    loader = loader_for(arguments, None)
+    bytes_per_token = float((arguments.folder / "bytes_per_token").read_text())
+    most = arguments.soak_gb * 1e9
+    samples: list[tuple[float, float]] = []
+    streamed, due = 0.0, 0.0
+    for batch in loader:
+        streamed += batch["input_ids"].numel() * bytes_per_token
+        if streamed >= due:
+            samples.append((streamed / 1e9, tree_pss() / 1e6))
+            due += most / 25
+        if streamed >= most:
+            break
+    return {"samples": samples}
+
+
+class Peak:
+    """The highest PSS of this process and its children, sampled."""
+
+    def __init__(self) -> None:
+        self._highest = 0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread.start()
+
+    def _sample(self) -> None:
+        while not self._done.wait(0.5):
+            self._highest = max(self._highest, tree_pss())
+
+    def stop(self) -> int:
+        self._done.set()
+        self._thread.join()
+        return max(self._highest, tree_pss())
+
+
+def tree_pss() -> int:
+    import psutil
+
+    total = 0
+    me = psutil.Process()
+    for process in (me, *me.children(recursive=True)):
+        try:
+            total += process.memory_full_info().pss
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return total
+
+
+# Showing
+
+
+def measure(arguments: argparse.Namespace, what: str, workers: int = 0) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--measure", what, "--workers", str(workers), "--folder", str(arguments.folder)]
+    command += ["--batch-size", str(arguments.batch_size), "--seq-len", str(arguments.seq_len)]
+    command += ["--lanes", str(arguments.lanes), "--soak-gb", str(arguments.soak_gb)]
+    if arguments.start_method:
+        command += ["--start-method", arguments.start_method]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def show(arguments: argparse.Namespace) -> None:
+    bares: list[dict[str, Any]] = []
+    streams: dict[int, list[dict[str, Any]]] = {workers: [] for workers in arguments.workers}
+    for _ in range(arguments.rounds):
+        bares.append(measure(arguments, "bare"))
+        for workers, results in streams.items():
+            results.append(measure(arguments, "stream", workers))
+    loop = statistics.median(result["tokens_per_s"] for result in bares)
+    say(f"{bares[0]['tokens'] / 1e6:.1f} M tokens; medians of {arguments.rounds} interleaved rounds")
+    say(f"{'':24}{'M tokens/s':>12}{'of bare':>9}{'first batch s':>15}{'set-up s':>10}{'PSS MB':>8}")
+    say(f"{'bare loop, one core':24}{loop / 1e6:12.1f}{1:9.2f}")
+    for workers, results in streams.items():
+        middle = {key: statistics.median(result[key] for result in results) for key in results[0]}
+        rate = middle["tokens_per_s"]
+        say(
+            f"{f'{workers} workers':24}{rate / 1e6:12.1f}{rate / loop:9.2f}{middle['first_batch_s']:15.2f}"
+            f"{middle['setup_s']:10.2f}{middle['peak_pss_mb']:8.0f}"
+        )
+
+
+def show_soak(result: dict[str, Any]) -> None:
+    say(f"{'GB of text':>12}{'PSS MB':>8}")
+    for gigabytes, megabytes in result["samples"]:
+        say(f"{gigabytes:12.2f}{megabytes:8.0f}")
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
