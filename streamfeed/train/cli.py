@@ -62,6 +62,8 @@ def plan(argv: Sequence[str]) -> Plan:
     if given.resume is None:
         config, demo = _or_demo(arguments, given)
         config.check()
+        if config.train.output_dir is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ConfigError("several ranks need one folder: name it with --train.output_dir")
         return Plan(config, new_folder(config.train.output_dir, "demo" if demo else "run"), None, demo)
     found = find_resume(given.resume, given.train.output_dir)
     config, demo = given, False

@@ -111,7 +111,7 @@ def test_without_arguments_it_trains_on_its_own_shards_and_resumes_by_the_printe
     tmp_path: Path, stdlib: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(demo.sysconfig, "get_path", lambda _: str(stdlib))
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(stdlib))
     small = ["--train.max_steps", "2", "--data.seq_len", "16", "--model.hidden_size", "16", "--loader.num_workers", "0"]
     assert main(small) == 0
     said = " ".join(capsys.readouterr().out.split())

@@ -151,6 +151,12 @@ def test_without_data_it_is_the_demo_and_flags_win_over_its_defaults(
     assert plan([]).run.path == Path("runs/demo-008")
 
 
+def test_several_ranks_must_be_told_their_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match=r"name it with --train.output_dir"):
+        plan(DATA)
+
+
 def test_every_setting_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as done:
         main(["--help"])
