@@ -10,7 +10,7 @@ from tests.tokenizers_for_tests import build_bpe
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from streamfeed.encode.engines import build_engine
-from streamfeed.encode.proof import Verdict
+from streamfeed.encode.proof import Verdict, prove
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,13 @@ def _engine(spec: TokenizerSpec, verdict: Verdict) -> Engine:
     return build_engine(spec, verdict)
 
 
+@cache
+def _verdict(spec: TokenizerSpec, cache_dir: Path) -> Verdict:
+    return prove(spec, cache_dir)
+
+
 @pytest.fixture
 def one_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Build a tokenizer's engine once for all the loaders of a test in this process: it is most of what they cost."""
+    """Prove a tokenizer and build its engine once for all the loaders of this process: it is most of what they cost."""
+    monkeypatch.setattr("streamfeed.loader.loader.prove", _verdict)
     monkeypatch.setattr("streamfeed.loader.job.build_engine", lambda spec, verdict, **_: _engine(spec, verdict))
