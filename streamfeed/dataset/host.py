@@ -88,6 +88,7 @@ class Host:
     ) -> None:
         self._feeds: list[_Feed] = []
         self._seq_len = plan.rules.seq_len
+        self._error: Exception | None = None
         begun = []
         for slot in slots:
             t = first + (slot - first) % share.slots
@@ -113,20 +114,29 @@ class Host:
     def message(self, rounds: int, buffers: Buffers) -> Message:
         """Write up to ``rounds`` rounds into ``buffers``; a message without rows, for good, when all lanes have ended.
 
-        The first message may be the rest of a round that began before the first row; it may be empty rows only, any later
-        round has a row that is not.
+        The first message may be the rest of a round that began before the first row; it may be empty rows only, any
+        later round has a row that is not. Raises what a lane raises in the place of its row: those before it come first.
         """
+        if self._error is not None:
+            raise self._error
         before = self._states_json()
         feeds, rounds, most = (self._partial, 1, 1) if self._partial else (self._feeds, rounds, 0)
         self._partial = []
         starts: list[NDArray[np.int64]] = []
         buffers.lengths[: rounds * len(feeds)] = 0
+        rows = rounds * len(feeds)
         for index, feed in enumerate(feeds):
-            most = max(most, self._fill(feed, index, len(feeds), rounds, buffers, starts))
-        rows = most * len(feeds)
+            filled, error = self._fill(feed, index, len(feeds), rounds, buffers, starts)
+            most = max(most, filled)
+            if error is not None:
+                self._error, rounds, rows = error, filled, filled * len(feeds) + index
+        rows = min(rows, most * len(feeds))
+        if not rows and self._error is not None:
+            raise self._error
         if not rows:
             before = self._states_json()
         where = np.concatenate(starts) if starts else np.empty(0, dtype=np.int64)
+        where = where[where < rows * self._seq_len]
         where.sort()
         buffers.starts[: len(where)] = where
         return Message(buffers.ids[:rows], buffers.lengths[:rows], buffers.starts[: len(where)], before)
@@ -142,10 +152,15 @@ class Host:
         rounds: int,
         buffers: Buffers,
         starts: list[NDArray[np.int64]],
-    ) -> int:
-        """Write ``feed``'s next rows to rows ``index``, ``index + stride``, ...; return how many there were."""
+    ) -> tuple[int, Exception | None]:
+        """Write ``feed``'s next rows to rows ``index``, ``index + stride``, ...; return how many, and any error."""
         filled = 0
-        while filled < rounds and feed.ready():
+        while filled < rounds:
+            try:
+                if not feed.ready():
+                    break
+            except Exception as error:  # noqa: BLE001 - whatever it is, the rows before it are good
+                return filled, error
             rows, begins = feed.take(rounds - filled)
             count, width = rows.shape
             place = slice(index + filled * stride, index + (filled + count - 1) * stride + 1, stride)
@@ -154,4 +169,4 @@ class Host:
             row, column = np.divmod(begins, width)
             starts.append(((row + filled) * stride + index) * self._seq_len + column)
             filled += count
-        return filled
+        return filled, None

@@ -26,12 +26,15 @@ if TYPE_CHECKING:
 __all__ = ["InProcess", "Job", "Messages"]
 
 MESSAGE_BYTES = 2 << 20
-"""Ids of a message once the first batch is out: large enough that the hand-over costs nothing, small enough to be smooth."""
+"""Ids of a message once the first batch is out: so large that the hand-over costs nothing, and no larger."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """Worker ``worker`` of ``workers`` of the rank ``share``: its slots from row ``first`` on, lanes from ``states``."""
+    """Worker ``worker`` of ``workers`` of the rank ``share``: its slots from row ``first`` on, lanes from ``states``.
+
+    ``first_rows``: the rank's rows that make its first batch; until they are out, messages are of one round.
+    """
 
     plan: Plan
     tokenizer: TokenizerSpec
@@ -43,6 +46,7 @@ class Job:
     states: Mapping[int, LaneState]
     first: int
     first_epoch: int
+    first_rows: int = 1
 
     @property
     def slots(self) -> range:
@@ -58,6 +62,11 @@ class Job:
     def rounds(self) -> int:
         """Rounds of the worker's lanes in one full message."""
         return rounds_in(MESSAGE_BYTES, len(self.slots), self.seq_len)
+
+    @property
+    def small_messages(self) -> int:
+        """Messages of one round that hold the rank's first batch, wherever in a round it begins."""
+        return 1 + -(-self.first_rows // self.share.slots)
 
     @property
     def rows(self) -> int:
@@ -83,25 +92,28 @@ class Job:
 
 
 class Messages:
-    """A host's messages: one round at first, so that the first batch is early, then twice as many each time up to full."""
+    """A host's messages: of one round until the first batch is out, so that it is early, then of more and more."""
 
-    def __init__(self, host: Host, most_rounds: int) -> None:
+    def __init__(self, host: Host, job: Job) -> None:
         self._host = host
-        self._most = most_rounds
+        self._most = job.rounds
+        self._small = job.small_messages
         self._rounds = 1
 
     def next(self, buffers: Buffers) -> Message:
         """Write the next message into ``buffers``."""
-        message = self._host.message(self._rounds, buffers)
-        self._rounds = min(self._rounds * 2, self._most)
-        return message
+        if self._small:
+            self._small -= 1
+        else:
+            self._rounds = min(self._rounds * 2, self._most)
+        return self._host.message(self._rounds, buffers)
 
 
 class InProcess:
     """A channel whose worker is this process: ``num_workers=0``. One message at a time, made when it is asked for."""
 
     def __init__(self, job: Job, stats: ReadStats) -> None:
-        self._messages = Messages(job.host(stats, None), job.rounds)
+        self._messages = Messages(job.host(stats, None), job)
         self._free = [Buffers.private(job.rows, job.seq_len)]
         self._held: list[Buffers] = []
         self._shape = (job.rows, job.seq_len)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
 import orjson
@@ -14,9 +13,10 @@ import torch
 from streamfeed.dataset.batch import BatchArrays
 from streamfeed.dataset.resolve import Resolved, resolve_config
 from streamfeed.dataset.share import Share
-from streamfeed.dataset.state import STATE_VERSION, StreamState
+from streamfeed.dataset.state import StreamState
 from streamfeed.encode.proof import default_cache_dir, prove
-from streamfeed.errors import ConfigError, EmptyStreamError, StateError
+from streamfeed.errors import ConfigError, EmptyStreamError
+from streamfeed.loader.history import History
 from streamfeed.loader.job import InProcess, Job
 from streamfeed.loader.pool import RemoteWorker, start_workers, stop_workers, warm_up
 from streamfeed.loader.reader import Channel, RankReader
@@ -38,9 +38,6 @@ __all__ = ["Batch", "StreamLoader"]
 logger = logging.getLogger(__name__)
 
 Batch = dict[str, torch.Tensor]
-
-KEPT_STATES = 256
-"""States of this many last batches can be asked for: trainers look ahead by up to a whole accumulation."""
 
 
 class StreamLoader:
@@ -103,19 +100,18 @@ class StreamLoader:
 
     def _start_at(self, state: StreamState) -> None:
         """Stand at ``state``; nothing is read before a batch is asked for."""
-        self.close()
-        self._base = state
-        self._batches = 0
+        self._stop_workers()
         self._reader: RankReader | None = None
-        self._history: deque[tuple[int, tuple[bytes, ...]]] = deque(maxlen=KEPT_STATES)
         self._ended = state.ended
+        self._history = History(state)
 
     # Iteration
 
     def __iter__(self) -> Iterator[Batch]:
         """Continue after the last batch handed out; begin the next pass when the last one has ended."""
         if self._ended:
-            self._start_at(self._base.next_pass() if self._base.ended else self._now().next_pass())
+            self._reader, self._ended = None, False
+            self._history.restart(self._now().next_pass())
         return self._iterate()
 
     def _iterate(self) -> Iterator[Batch]:
@@ -125,23 +121,22 @@ class StreamLoader:
     def _next(self) -> Batch | None:
         if self._ended:
             return None
-        if self._reader is None:
-            self._reader = self._open()
         batch = self._empty_batch()
         arrays = BatchArrays(*(batch[name].numpy() for name in ("input_ids", "labels", "position_ids")))
         tokenizer = self.tokenizer
         pad = tokenizer.eos_id if tokenizer.pad_id is None else tokenizer.pad_id
         try:
+            if self._reader is None:
+                self._reader = self._open()
             filled = self._reader.fill(arrays, pad)
         except BaseException:
-            self._fail()
+            self.close()  # what comes next starts again behind the last batch
             raise
         if filled is None:
             self._end()
             return None
-        self._batches += 1
         self._report.count(self.batch_size * self.config.seq_len, *filled)
-        self._history.append((self._batches, self._reader.states()))
+        self._history.batch(self._reader.states())
         return batch
 
     def _empty_batch(self) -> Batch:
@@ -149,12 +144,12 @@ class StreamLoader:
         return {name: torch.empty(shape, dtype=torch.int64) for name in ("input_ids", "labels", "position_ids")}
 
     def _open(self) -> RankReader:
-        share = self._share
+        share, base = self._share, self._history.now.base
         workers = min(self.num_workers, share.slots)
-        first_epoch = self._base.number * (self.config.epochs or 0)
-        states = self._base.lane_states(len(self._plan.sources), first_epoch)
+        first_epoch = base.number * (self.config.epochs or 0)
+        states = base.lane_states(len(self._plan.sources), first_epoch)
         hosted = {share.lane_at(slot) for slot in range(share.slots)}
-        first = share.first(self._base.rows)
+        first = share.first(base.rows)
         jobs = [
             Job(
                 plan=self._plan,
@@ -167,6 +162,7 @@ class StreamLoader:
                 states={lane: state for lane, state in states.items() if lane in hosted},
                 first=first,
                 first_epoch=first_epoch,
+                first_rows=self.batch_size,
             )
             for worker in range(max(1, workers))
         ]
@@ -181,52 +177,33 @@ class StreamLoader:
     def _end(self) -> None:
         """Note the end of a finite pass, and what became of its records."""
         assert self._reader is not None
-        if self._batches == 0 and self._base.rows == 0:
-            states = self._reader.states()
+        states, now = self._reader.states(), self._history.now
+        if now.batches == 0 and now.base.rows == 0:
             self.close()
             dropped = _tally(states)
             raise EmptyStreamError(
                 f"the pass gave no row: {dropped.records:,} records were read, {dropped.dropped() or 'none dropped'}"
             )
-        self._history.append((self._batches, self._reader.states()))
+        self._history.end(states)
         self._ended = True
-        self._report.passes_over(_tally(self._reader.states()))
-        self._stop_workers()
-
-    def _fail(self) -> None:
+        self._report.passes_over(_tally(states))
         self._stop_workers()
 
     # State
 
     def state_dict(self, batches: int | None = None) -> dict[str, Any]:
-        """Return the state as of the last batch handed out, or as of the ``batches``-th since the loader was made or loaded.
+        """Return the state as of the last batch handed out, or as of the ``batches``-th one.
 
-        Plain JSON. A collective when a process group of this world size is up: call it on every rank; it then holds all
-        lanes. Without one it holds this rank's lanes, and :func:`~streamfeed.merge_states` joins those of all ranks.
+        Batches are counted since the loader was made, loaded or reset. Plain JSON. A collective when a process group of
+        this world size is up: call it on every rank; it then holds all lanes. Without one it holds this rank's lanes,
+        and :func:`~streamfeed.merge_states` joins those of all ranks.
         Raises :class:`StateError` for a batch that is not yet handed out, or too long ago.
         """
         return join_states(self._state(batches), self.world_size)
 
     def _state(self, batches: int | None) -> dict[str, Any]:
-        wanted = self._batches if batches is None else batches
-        if wanted == 0 and not (self._ended and batches is None):
-            return self._base.to_json()
-        kept = next((states for number, states in reversed(self._history) if number == wanted), None)
-        if kept is None:
-            raise StateError(
-                f"there is no state of batch {wanted}: {self._batches} were handed out, the last {KEPT_STATES} are kept"
-            )
-        lanes: dict[str, Any] = {}
-        for part in kept:
-            lanes.update(orjson.loads(part))
-        return {
-            "version": STATE_VERSION,
-            "pass": self._base.number,
-            "rows": self._base.rows + wanted * self.batch_size * self.world_size,
-            "ended": self._ended and batches is None,
-            "lanes": lanes,
-            "fingerprint": self._plan.fingerprint,
-        }
+        mark = self._history.now if batches is None else self._history.find(batches)
+        return mark.state(self.batch_size * self.world_size)
 
     def _now(self) -> StreamState:
         return StreamState.from_json(self._state(None))
@@ -257,14 +234,15 @@ class StreamLoader:
 
     def close(self) -> None:
         """Stop the workers. The loader can go on: the next batch starts them again where it stands."""
-        if getattr(self, "_reader", None) is not None and not self._ended:
-            self._base, self._batches, self._ended = self._now(), 0, False
-            self._history.clear()
-        self._reader = None
+        if self._reader is not None and not self._ended:
+            self._report.passes_over(_tally(self._reader.states()))
+            self._history.restart(self._now())
+            self._reader = None
         self._stop_workers()
 
     def _stop_workers(self) -> None:
         stop_workers(self._workers, os.getpid())
+        self._stats.bytes += sum(worker.bytes_read for worker in self._workers)
         self._workers.clear()
 
     def __enter__(self) -> Self:

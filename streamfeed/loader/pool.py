@@ -6,8 +6,10 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import threading
+import time
 import types
 from collections import deque
 from multiprocessing.connection import Connection, wait
@@ -15,7 +17,7 @@ from multiprocessing.context import BaseContext, ForkServerContext
 from typing import TYPE_CHECKING
 
 from streamfeed.dataset.message import Message
-from streamfeed.errors import WorkerError
+from streamfeed.errors import ConfigError, WorkerError
 from streamfeed.loader.ring import Ring, SharedObject
 from streamfeed.loader.wire import Header, read_failure
 from streamfeed.loader.worker import WorkerArguments, main
@@ -38,12 +40,18 @@ _main_lock = threading.Lock()
 
 
 def warm_up(start_method: str | None) -> BaseContext:
-    """Return the context; begin to start the fork server, which then imports what workers need while we go on."""
+    """Return the context; begin to start the fork server, which then imports what workers need while we go on.
+
+    Raises :class:`ConfigError` where this system has no such start method.
+    """
+    methods = multiprocessing.get_all_start_methods()
+    if start_method is not None and start_method not in methods:
+        raise ConfigError(f"start_method must be one of {', '.join(methods)} here, got {start_method!r}")
     context = multiprocessing.get_context(start_method or START_METHOD)
     if isinstance(context, ForkServerContext):
         from multiprocessing import forkserver
 
-        context.set_forkserver_preload(["streamfeed.loader.worker"])
+        context.set_forkserver_preload(["streamfeed.loader.fork_server"])
         forkserver.ensure_running()
     return context
 
@@ -88,53 +96,62 @@ class RemoteWorker:
             self._pipe.send_bytes(bytes([self._held.popleft()]))
 
     def close(self) -> None:
-        """Close our end of the pipe, which stops the worker; safe to call twice, also from a forked child."""
+        """Close the pipe, which stops the worker; safe to call twice. For the process that started the worker only."""
+        if self._pipe.closed:
+            return
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._pipe.fileno())) as end:
+            end.shutdown(socket.SHUT_RDWR)  # also where a process that was forked here holds a copy of our end
         self._pipe.close()
 
-    def join(self) -> None:
-        """Wait until the worker is gone, by force when it takes too long."""
-        for force in (lambda: None, self._process.terminate, self._process.kill):
-            force()
-            self._process.join(STOP_SECONDS)
-            if self._process.exitcode is not None:
-                return
+    def end(self, force: int | None, seconds: float) -> bool:
+        """Send signal ``force``, wait up to ``seconds``, and say whether the worker is gone."""
+        if force is not None and self._process.pid is not None:
+            {signal.SIGTERM: self._process.terminate, signal.SIGKILL: self._process.kill}[signal.Signals(force)]()
+        self._process.join(seconds)
+        return self._process.exitcode is not None
 
 
 def start_workers(context: BaseContext, jobs: Sequence[Job]) -> list[RemoteWorker]:
-    """Start a process for every job."""
+    """Start a process for every job: all of them, or none when that fails."""
     ends = [context.Pipe(duplex=True) for _ in jobs]
     ours = [pair[0] for pair in ends]
     inherits = context.get_start_method() == "fork"
     shared = SharedObject.put(context, list(jobs))
     workers: list[RemoteWorker] = []
-    for job, (our_end, their_end) in zip(jobs, ends, strict=True):
-        ring = Ring.allocate(context, job.rows, job.seq_len)
-        others = [*ours, *(pair[1] for pair in ends[job.worker + 1 :])] if inherits else []
-        arguments = WorkerArguments(shared, job.worker, ring, their_end, os.getpid(), others)
-        process = context.Process(target=main, args=(arguments,), daemon=True, name=f"streamfeed-{job.worker}")  # type: ignore[attr-defined]
-        with _without_main():
-            process.start()
-        their_end.close()
-        workers.append(RemoteWorker(process, our_end, ring, job.worker))
+    try:
+        for job, (our_end, their_end) in zip(jobs, ends, strict=True):
+            ring = Ring.allocate(context, job.rows, job.seq_len)
+            others = [*ours, *(pair[1] for pair in ends[job.worker + 1 :])] if inherits else []
+            arguments = WorkerArguments(shared, job.worker, ring, their_end, os.getpid(), others)
+            process = context.Process(target=main, args=(arguments,), daemon=True, name=f"streamfeed-{job.worker}")  # type: ignore[attr-defined]
+            with _without_main():
+                process.start()
+            their_end.close()
+            workers.append(RemoteWorker(process, our_end, ring, job.worker))
+    except BaseException:
+        stop_workers(workers, os.getpid())
+        raise
     return workers
 
 
 def stop_workers(workers: Sequence[RemoteWorker], owner: int) -> None:
-    """Stop all of ``workers``; does nothing in a process that merely inherited them."""
+    """Stop all of ``workers``, by force where that takes too long; does nothing in a process that inherited them."""
     if os.getpid() != owner:
         return
     for worker in workers:
         worker.close()
-    for worker in workers:
-        worker.join()
+    left = list(workers)
+    for force in (None, signal.SIGTERM, signal.SIGKILL):
+        until = time.monotonic() + STOP_SECONDS
+        left = [worker for worker in left if not worker.end(force, max(0.0, until - time.monotonic()))]
 
 
 @contextlib.contextmanager
 def _without_main() -> Iterator[None]:
     """Keep new processes from importing the user's script again: workers need nothing of it.
 
-    multiprocessing would run it as ``__mp_main__`` in every worker: seconds for ``import torch``, and an endless chain of
-    processes where it has no ``if __name__ == "__main__"``.
+    multiprocessing would run it as ``__mp_main__`` in every worker: seconds for ``import torch``, and an endless chain
+    of processes where it has no ``if __name__ == "__main__"``.
     """
     with _main_lock:
         script = sys.modules["__main__"]
@@ -149,7 +166,7 @@ def _cause(code: int | None) -> str:
     if code is None:
         return "it closed its pipe and does not end"
     if code < 0:
-        name = signal.Signals(-code).name
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         hint = "; the system may have been out of memory" if -code == signal.SIGKILL else ""
         return f"killed by {name}{hint}"
     return f"exit code {code}"

@@ -11,9 +11,11 @@ __all__ = ["Report"]
 
 @dataclass
 class Report:
-    """Counts of one rank. ``tally`` is of the records behind the rows (at or before the last message); the rest is of the
-    batches handed out: ``tokens`` that count, ``padding`` that does not, ``empty_rows`` of lanes that have ended.
-    """  # noqa: D205
+    """Counts of one rank.
+
+    ``tally`` is of the records behind the rows (at or before the last message); the rest is of the batches handed out:
+    ``tokens`` that count, ``padding`` that does not, ``empty_rows`` of lanes that have ended.
+    """
 
     batches: int = 0
     tokens: int = 0

@@ -43,7 +43,7 @@ class Ring(NamedTuple):
 
 
 class SharedObject(NamedTuple):
-    """A pickled object whose arrays lie in shared memory: a plan of a million shards is there once, not once a worker."""
+    """A pickled object whose arrays lie in shared memory: a plan of a million shards is there once for all workers."""
 
     pickled: bytes
     memory: SharedMemory

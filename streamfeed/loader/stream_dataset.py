@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from streamfeed.topology import find_rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from streamfeed.config import StreamConfig
     from streamfeed.dataset.message import Message
@@ -32,12 +32,12 @@ Row = dict[str, torch.Tensor]
 
 
 class StreamDataset(IterableDataset[Row]):
-    """Rows of one rank: ``input_ids``, ``labels``, ``position_ids``, int64 ``[T]``, as :class:`StreamLoader`'s batches hold.
+    """Rows of one rank: ``input_ids``, ``labels``, ``position_ids``, int64 ``[T]``, those of :class:`StreamLoader`.
 
     For ``DataLoader`` and torchdata's ``StatefulDataLoader``: every row exactly once, and an exact resume with the same
     ranks and workers. The *global* order of rows is :class:`StreamLoader`'s alone, since torch fills a batch from one
-    worker. Empty rows (of lanes that have ended) are left out. Iterating continues where the state stands; after the end
-    of a finite pass it begins the next.
+    worker. Empty rows (of lanes that have ended) are left out. Iterating continues where the state stands; after the
+    end of a finite pass it begins the next.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class StreamDataset(IterableDataset[Row]):
         )
 
     def _rows(self, job: Job) -> Iterator[Row]:
-        messages = Messages(job.host(ReadStats(), None), job.rounds)
+        messages = Messages(job.host(ReadStats(), None), job)
         buffers = Buffers.private(job.rows, job.seq_len)
         pad = self.tokenizer.eos_id if self.tokenizer.pad_id is None else self.tokenizer.pad_id
         while True:
@@ -121,7 +121,10 @@ class StreamDataset(IterableDataset[Row]):
         return {"stream": {**stream, "lanes": lanes}, "taken": self._taken, "ended": self._ended}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Stand where ``state`` was taken, in the same worker of as many. Raises :class:`StateError` where it does not fit."""
+        """Stand where ``state`` was taken, in the same worker of as many.
+
+        Raises :class:`StateError` where it does not fit.
+        """
         try:
             stream, taken, ended = StreamState.from_json(state["stream"]), int(state["taken"]), bool(state["ended"])
         except (KeyError, TypeError) as error:

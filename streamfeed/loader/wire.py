@@ -30,24 +30,36 @@ class Header(NamedTuple):
     @classmethod
     def unpack(cls, data: bytes) -> Header:
         """Read what :meth:`pack` wrote."""
-        return cls(*_FORMAT.unpack_from(data), data[_FORMAT.size :])
+        slot, rows, starts, bytes_read = _FORMAT.unpack_from(data)
+        return cls(slot, rows, starts, bytes_read, data[_FORMAT.size :])
 
 
 def failure(error: BaseException) -> Header:
-    """Return the header that tells the trainer of ``error``; one that does not pickle travels as text."""
+    """Return the header that tells the trainer of ``error``: one of ours as itself, any other as text.
+
+    Never raises, whatever a user's exception does when it is printed or pickled.
+    """
     details = "".join(traceback.format_exception(error))
-    summary = f"{type(error).__name__}: {error}"
+    summary = "".join(traceback.format_exception_only(error)).strip()
+    return Header(-1, 0, 0, 0, pickle.dumps((_pickled(error), summary, details)))
+
+
+def _pickled(error: BaseException) -> bytes:
+    if not isinstance(error, StreamfeedError):
+        return b""
     try:
-        payload = pickle.dumps((error, summary, details))
-        pickle.loads(payload)  # noqa: S301 - our own bytes: some exceptions pickle but do not come back
-    except Exception:  # noqa: BLE001 - whatever a user's exception does when it is pickled
-        payload = pickle.dumps((None, summary, details))
-    return Header(-1, 0, 0, 0, payload)
+        return pickle.dumps(error)
+    except Exception:  # noqa: BLE001 - a subclass, or an attribute of it, may raise anything
+        return b""
 
 
-def read_failure(header: Header, worker: int) -> BaseException:
-    """Return the exception that the trainer raises: the worker's own where it is one of ours, with its traceback noted."""
-    error, summary, details = pickle.loads(header.payload)  # noqa: S301 - sent by our own worker
+def read_failure(header: Header, worker: int) -> StreamfeedError:
+    """Return what the trainer raises: one of ours as it was, its traceback as a note; any other as text."""
+    pickled, summary, details = pickle.loads(header.payload)  # noqa: S301 - sent by our own worker
+    try:
+        error = pickle.loads(pickled) if pickled else None  # noqa: S301 - sent by our own worker
+    except Exception:  # noqa: BLE001 - some exceptions pickle but do not come back
+        error = None
     if isinstance(error, StreamfeedError):
         error.add_note(f"raised in worker {worker}:\n{details}")
         return error

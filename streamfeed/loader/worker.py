@@ -6,12 +6,13 @@ Imports neither torch nor transformers, so that it starts in a fraction of a sec
 from __future__ import annotations
 
 import os
+import select
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing import parent_process
-from multiprocessing.connection import Connection, wait
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import pyarrow as pa
 
@@ -21,6 +22,9 @@ from streamfeed.loader.ring import SLOTS, Ring, SharedObject
 from streamfeed.loader.wire import Header, failure
 from streamfeed.stats import ReadStats
 
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
 __all__ = ["WorkerArguments", "main"]
 
 WATCH_SECONDS = 1.0
@@ -28,7 +32,10 @@ WATCH_SECONDS = 1.0
 
 
 class WorkerArguments(NamedTuple):
-    """What a worker process gets: ``jobs`` of all workers and its own ``number``. ``inherited`` are the trainer's own pipe ends, which a forked worker must not keep open."""
+    """What a worker process gets: ``jobs`` of all workers, of which its own is ``number``.
+
+    ``inherited`` are the trainer's own pipe ends, which a forked worker must not keep open.
+    """
 
     jobs: SharedObject
     number: int
@@ -38,61 +45,101 @@ class WorkerArguments(NamedTuple):
     inherited: list[Connection]
 
 
+class _TrainerGoneError(Exception):
+    """The trainer closed its end of the pipe: nobody needs this worker any more."""
+
+
+class _Line:
+    """The worker's end of the pipe. An error here is the trainer's end, one anywhere else is a failure to report."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+
+    def has_news(self) -> bool:
+        """Say whether :meth:`receive` returns at once."""
+        try:
+            return self._pipe.poll(0)
+        except OSError as error:
+            raise _TrainerGoneError from error
+
+    def receive(self) -> bytes:
+        """Wait for what the trainer sends."""
+        try:
+            return self._pipe.recv_bytes()
+        except (EOFError, OSError) as error:
+            raise _TrainerGoneError from error
+
+    def send(self, header: Header) -> None:
+        """Send ``header``."""
+        try:
+            self._pipe.send_bytes(header.pack())
+        except OSError as error:
+            raise _TrainerGoneError from error
+
+    def wait_for_end(self) -> NoReturn:
+        """Stay until the trainer closes its end: the last messages are in our memory."""
+        while True:
+            self.receive()
+
+
 def main(arguments: WorkerArguments) -> NoReturn:
-    """Run a worker; never returns. Exits at once, whatever it is doing, when the trainer is gone."""
+    """Run a worker; never returns. It ends at once, whatever it is doing, when the trainer does or closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the trainer decides
     for pipe in arguments.inherited:
         pipe.close()
-    threading.Thread(target=_watch, args=(arguments.trainer,), name="trainer-watch", daemon=True).start()
+    threading.Thread(target=_watch, args=(arguments,), name="trainer-watch", daemon=True).start()
     os.environ.update(thread_environment(1))
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    status = 0
+    line = _Line(arguments.pipe)
     try:
-        _serve(arguments)
-    except (EOFError, ConnectionError):
-        pass  # the trainer closed its end: we are no longer needed
+        _serve(arguments, line)
+    except _TrainerGoneError:
+        pass
     except BaseException as error:  # noqa: BLE001 - every kind of failure must reach the trainer
-        status = 1
-        _report(arguments.pipe, error)
-    os._exit(status)  # the reading thread may be in the middle of a window that nobody wants
+        with suppress(_TrainerGoneError):
+            line.send(failure(error))
+            line.wait_for_end()
+    os._exit(0)  # the reading thread may be in the middle of a window that nobody wants
 
 
-def _serve(arguments: WorkerArguments) -> None:
-    pipe, buffers = arguments.pipe, arguments.ring.buffers()
+def _serve(arguments: WorkerArguments, line: _Line) -> NoReturn:
+    buffers = arguments.ring.buffers()
     job: Job = arguments.jobs.get()[arguments.number]
     stats = ReadStats()
     free = list(range(SLOTS))
-    with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as executor:
-        messages = Messages(job.host(stats, executor), job.rounds)
+    executor = ThreadPoolExecutor(1, thread_name_prefix="read-ahead")
+    try:
+        messages = Messages(job.host(stats, executor), job)
         rows = 1
         while rows:
-            while not free or pipe.poll(0):
-                free.append(pipe.recv_bytes()[0])
+            while not free or line.has_news():
+                free.append(line.receive()[0])
             slot = free.pop(0)
             message = messages.next(buffers[slot])
             rows = len(message.ids)
-            pipe.send_bytes(Header(slot, rows, len(message.starts), stats.bytes, message.states).pack())
-        while True:
-            pipe.recv_bytes()  # until the trainer closes its end: the last messages are in our memory
+            line.send(Header(slot, rows, len(message.starts), stats.bytes, message.states))
+        line.wait_for_end()
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)  # a failure must not wait for windows that nobody wants
 
 
-def _report(pipe: Connection, error: BaseException) -> None:
-    try:
-        pipe.send_bytes(failure(error).pack())
-        while True:
-            pipe.recv_bytes()  # the trainer reads it, then closes its end
-    except (EOFError, OSError):
-        pass
+def _watch(arguments: WorkerArguments) -> None:
+    """End this process when the trainer ends or closes its end of the pipe.
 
-
-def _watch(trainer: int) -> None:
-    """End this process when the trainer's ends. Its sentinel says so, unless a process that the trainer forked holds it."""
+    The trainer's end shows in the parent's sentinel, unless a process that it forked holds that, and in a handle of its
+    process, where there is such a thing; also where its parent does not reap it.
+    """
+    poll = select.poll()
+    poll.register(arguments.pipe.fileno(), 0)  # hang-up alone: what comes is for the main thread
     parent = parent_process()
-    sentinels = [] if parent is None else [parent.sentinel]
-    while not wait(sentinels, WATCH_SECONDS):
+    if parent is not None:
+        poll.register(parent.sentinel, select.POLLIN)
+    with suppress(AttributeError, OSError):
+        poll.register(os.pidfd_open(arguments.trainer), select.POLLIN)
+    while not poll.poll(WATCH_SECONDS * 1000):
         try:
-            os.kill(trainer, 0)
+            os.kill(arguments.trainer, 0)
         except ProcessLookupError:
             break
-    os._exit(1)
+    os._exit(0)

@@ -1,0 +1,28 @@
+"""Preloaded by the fork server alone: what it has to clean up when the trainer ends without doing so.
+
+multiprocessing's fork server listens on a socket file in a temporary folder, which the trainer removes at its exit.
+After SIGKILL or ``os._exit`` the server is the last to know the place; it ends when its last client has.
+"""
+
+from __future__ import annotations
+
+import atexit
+from contextlib import suppress
+from multiprocessing import forkserver
+from pathlib import Path
+
+import streamfeed.loader.worker  # noqa: F401 - workers are forked with it imported
+
+__all__: list[str] = []
+
+
+def _remove_socket() -> None:
+    """Remove the socket that this process listened on, and its folder when that is empty then."""
+    address = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_address", None)
+    if isinstance(address, str) and not address.startswith("\0"):
+        with suppress(OSError):
+            Path(address).unlink()
+            Path(address).parent.rmdir()
+
+
+atexit.register(_remove_socket)  # not run in forked workers: they leave by os._exit
