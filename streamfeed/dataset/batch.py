@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,10 @@ __all__ = ["IGNORED", "BatchArrays"]
 
 IGNORED = -100
 """The label that losses ignore, by the convention of PyTorch and transformers."""
+
+
+FEW_TOKENS = 64
+"""Where pieces have more tokens than this on average, filling positions piece by piece is the cheaper way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +47,40 @@ class BatchArrays:
         """
         rows, seq_len = self.input_ids.shape
         total = rows * seq_len
-        row_starts = np.arange(0, total, seq_len)
-        partial = np.flatnonzero(lengths < seq_len)
-        for row in partial.tolist():
+        partial = [row for row, length in enumerate(lengths.tolist()) if length < seq_len]
+        for row in partial:
             self.input_ids[row, lengths[row] :] = pad
-        ends = partial * seq_len + lengths[partial]
-        pieces = np.concatenate((row_starts, *starts, ends))
+        ends = [row * seq_len + int(lengths[row]) for row in partial]
+        pieces = np.concatenate((np.arange(0, total, seq_len), *starts, ends)).astype(np.int64, copy=False)
         pieces.sort()
         labels = self.labels.reshape(-1)
         labels[:] = self.input_ids.reshape(-1)
         labels[pieces] = IGNORED
-        for row in partial.tolist():
+        for row in partial:
             self.labels[row, lengths[row] :] = IGNORED
-        positions = self.position_ids.reshape(-1)
-        np.subtract(np.arange(total), np.repeat(pieces, np.diff(pieces, append=total)), out=positions)
+        if len(pieces) * FEW_TOKENS < total:
+            _count_piece_by_piece(pieces, self.position_ids)
+        else:
+            _count_at_once(pieces, self.position_ids)
+
+
+def _count_piece_by_piece(pieces: NDArray[np.int64], positions: NDArray[np.int64]) -> None:
+    """Fill ``positions``, ``[rows, seq_len]``, with 0, 1, 2, ... from every one of ``pieces`` on; row starts are among them."""
+    seq_len = positions.shape[1]
+    counts = np.arange(seq_len)
+    positions[:] = counts
+    flat = positions.reshape(-1)
+    bounds = pieces.tolist()
+    bounds.append(len(flat))
+    for begin, end in itertools.pairwise(bounds):
+        if begin % seq_len:
+            flat[begin:end] = counts[: end - begin]
+
+
+def _count_at_once(pieces: NDArray[np.int64], positions: NDArray[np.int64]) -> None:
+    """As :func:`_count_piece_by_piece`, at a price that does not depend on the number of pieces."""
+    total = positions.size
+    lengths = np.empty_like(pieces)
+    np.subtract(pieces[1:], pieces[:-1], out=lengths[:-1])
+    lengths[-1] = total - pieces[-1]
+    np.subtract(np.arange(total), np.repeat(pieces, lengths), out=positions.reshape(-1))

@@ -61,7 +61,7 @@ class _Tap:
                 return
             first, last = self._next, min(self._next + count, len(message.ids))
             width = message.ids.shape[1]
-            begin, end = np.searchsorted(message.starts, (first * width, last * width))
+            begin, end = message.starts.searchsorted((first * width, last * width))
             yield _Part(message.ids[first:last], message.lengths[first:last], message.starts[begin:end] - first * width)
             count -= last - first
             self._next = last
@@ -106,6 +106,7 @@ class RankReader:
         self._slots = share.slots
         self._taps = [_Tap(channel) for channel in channels]
         self._t = first
+        self._places: dict[tuple[int, int], list[NDArray[np.int64]]] = {}
 
     def states(self) -> tuple[bytes, ...]:
         """Return each worker's lanes' states, as JSON, at or before the last row handed out."""
@@ -119,29 +120,36 @@ class RankReader:
         count, seq_len = batch.input_ids.shape
         lengths = np.zeros(count, dtype=np.int32)
         starts: list[NDArray[np.int64]] = []
-        workers = (self._t + np.arange(count)) % self._slots % len(self._taps)
-        for index, tap in enumerate(self._taps):
-            places = np.flatnonzero(workers == index)
+        for tap, places in zip(self._taps, self._layout(count), strict=True):
             drawn = 0
             for part in tap.draw(len(places)):
                 where = places[drawn : drawn + len(part.rows)]
                 batch.put(_as_slice(where), part.rows)
                 lengths[where] = part.lengths
-                row, column = np.divmod(part.starts, seq_len)
-                starts.append(where[row] * seq_len + column)
+                row = part.starts // seq_len
+                starts.append(part.starts + (where[row] - row) * seq_len)
                 drawn += len(where)
         self._t += count
         if not lengths.any() and not any(tap.has_more() for tap in self._taps):
             return None
         batch.finish(lengths, starts, pad)
-        return int(lengths.sum()), int((lengths == 0).sum())
+        return int(lengths.sum()), count - int(np.count_nonzero(lengths))
+
+    def _layout(self, count: int) -> list[NDArray[np.int64]]:
+        """Return which rows of the next batch come from which tap; the same whenever the slots come round to here."""
+        key = (self._t % self._slots, count)
+        if key not in self._places:
+            workers = (key[0] + np.arange(count)) % self._slots % len(self._taps)
+            self._places[key] = [np.flatnonzero(workers == index) for index in range(len(self._taps))]
+        return self._places[key]
 
 
 def _as_slice(places: NDArray[np.int64]) -> slice | NDArray[np.int64]:
     """Return evenly spaced places as a slice: numpy copies whole rows then, without an index array."""
-    if len(places) < 2:
-        return slice(int(places[0]), int(places[0]) + 1) if len(places) else slice(0, 0)
-    step = int(places[1] - places[0])
-    if int(places[-1] - places[0]) != step * (len(places) - 1) or not (np.diff(places) == step).all():
+    first, last = int(places[0]), int(places[-1])
+    if len(places) == 1:
+        return slice(first, first + 1)
+    step = int(places[1]) - first
+    if last - first != step * (len(places) - 1) or (len(places) > 3 and not (places[1:] - places[:-1] == step).all()):
         return places
-    return slice(int(places[0]), int(places[-1]) + 1, step)
+    return slice(first, last + 1, step)
