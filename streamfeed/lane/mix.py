@@ -28,7 +28,6 @@ class _Feed:
     state: SourceState
     run: Run | None = None
     taken: int = 0
-    ended: bool = False
 
 
 class Mixer:
@@ -86,7 +85,7 @@ class Mixer:
         return run
 
     def _furthest_behind(self) -> int:
-        live = [index for index, feed in enumerate(self._feeds) if not feed.ended]
+        live = [index for index, feed in enumerate(self._feeds) if not feed.state.ended]
         if not live:
             return -1
         return max(live, key=lambda index: (self._feeds[index].state.due - self._feeds[index].state.tokens, -index))
@@ -96,7 +95,7 @@ class Mixer:
         if feed.run is None or feed.taken >= len(feed.run.offsets) - 1:
             feed.run, feed.taken = self._next_run(feed), 0
             if feed.run is None:
-                feed.ended = True
+                feed.state = replace(feed.state, ended=True)
                 return None
         run, index = feed.run, feed.taken
         feed.taken += 1
@@ -121,9 +120,9 @@ class Mixer:
 
     def _count(self, feed: _Feed, tokens: int) -> None:
         """Charge ``tokens`` to ``feed``, and entitle every live source to its share of them."""
-        total = sum(other.weight for other in self._feeds if not other.ended)
+        total = sum(other.weight for other in self._feeds if not other.state.ended)
         for other in self._feeds:
-            if not other.ended:
+            if not other.state.ended:
                 other.state = replace(other.state, due=other.state.due + tokens * other.weight / total)
         feed.state = replace(feed.state, tokens=feed.state.tokens + tokens)
 

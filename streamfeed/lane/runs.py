@@ -77,16 +77,17 @@ def runs(
 ) -> Iterator[Run]:
     """Yield the source's runs from ``state`` on, ``offset`` tokens into its next document.
 
-    Raises :class:`ReplayError` where the window that the state stands in no longer has the texts that it had.
+    Raises :class:`ReplayError` where the window that the state stands in no longer has the texts that it had,
+    :class:`EmptyStreamError` where a whole epoch that repeats holds documents, and not one token in them.
     """
-    skip, counted = state.document, offset > 0
+    skip, counted, replayed = state.document, offset > 0, state.digest == ""
+    silence = _Silence(reader, state)
     for window in reader.windows(state.place):
-        resumed = window.begin == state.place and state.digest != ""
-        if resumed and window.digest != state.digest:
-            raise ReplayError(
-                f"source {source}: the documents read again from unit {state.place.unit} of epoch {state.place.epoch}, "
-                f"record {state.place.record} are not those that were read before the checkpoint; the shards changed"
-            )
+        resumed = not replayed
+        if resumed and (window.begin, window.digest) != (state.place, state.digest):
+            raise _changed(source, state)
+        replayed = True
+        silence.enter(window)
         entered = None if resumed else window.tally
         first = skip if resumed else 0
         for start, stop in _slices(window.texts, first):
@@ -95,10 +96,43 @@ def runs(
             if counted and start == first and resumed:
                 run = _behind(run, offset)
             entered = None
+            silence.hear(len(run.ids))
             yield run
         if first >= len(window.texts):
             nothing = np.zeros(1, dtype=np.int64)
             yield Run(source, np.empty(0, dtype=np.int32), nothing, window, len(window.texts), entered)
+    if not replayed:
+        raise _changed(source, state)
+
+
+def _changed(source: int, state: SourceState) -> ReplayError:
+    place = state.place
+    return ReplayError(
+        f"source {source}: the documents read again from unit {place.unit} of epoch {place.epoch}, record "
+        f"{place.record} are not those that were read before the checkpoint; the shards changed"
+    )
+
+
+class _Silence:
+    """Notices an epoch that repeats with documents and without a token: a lane would read it for ever."""
+
+    def __init__(self, reader: WindowReader, state: SourceState) -> None:
+        self._reader = reader
+        self._epoch = state.place.epoch
+        self._documents = 0
+        self._heard = state.tokens > 0
+
+    def enter(self, window: Window) -> None:
+        """Look back on the epoch that ends where ``window`` begins another."""
+        if window.begin.epoch != self._epoch:
+            if self._documents and not self._heard and self._reader.repeats:
+                raise self._reader.without_tokens(self._epoch, self._documents)
+            self._epoch, self._documents, self._heard = window.begin.epoch, 0, False
+        self._documents += len(window.texts)
+
+    def hear(self, tokens: int) -> None:
+        """Note the tokens of a run."""
+        self._heard = self._heard or tokens > 0
 
 
 def _slices(texts: Sequence[str], first: int) -> Iterator[tuple[int, int]]:

@@ -37,7 +37,8 @@ class SourceState:
     """Where a lane stands in one source: document ``document`` of the shuffled window that begins at ``place``.
 
     ``digest`` is the hash of the window's texts once a document of it was taken, else empty; ``tokens`` were taken from
-    the source so far, ``due`` is the share of all tokens that it should have given.
+    the source so far, ``due`` is the share of all tokens that it should have given; ``ended`` says that the source was
+    found to hold no more (in a finite pass), from where on the others share its part.
     """
 
     place: Place = field(default_factory=Place)
@@ -45,6 +46,7 @@ class SourceState:
     digest: str = ""
     tokens: int = 0
     due: float = 0.0
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +87,32 @@ class LaneState:
         """Read what :meth:`to_json` wrote. Raises :class:`StateError` where it is not that."""
         try:
             return cls(
-                rows=int(data["rows"]),
+                rows=_whole(data["rows"]),
                 chain=int(data["chain"], 16),
-                current=int(data["current"]),
-                offset=int(data["offset"]),
-                ended=bool(data["ended"]),
-                tally=Tally(**data["tally"]),
+                current=_whole(data["current"], least=-1),
+                offset=_whole(data["offset"]),
+                ended=_flag(data["ended"]),
+                tally=Tally(**{name: _whole(count) for name, count in data["tally"].items()}),
                 sources=tuple(_source_from_json(source) for source in data["sources"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateError(f"a lane's state cannot be read: {error!r}; the checkpoint is damaged") from error
 
 
+def _whole(value: object, least: int = 0) -> int:
+    if type(value) is not int or value < least:
+        raise ValueError(f"{value!r} is no whole number of at least {least}")
+    return value
+
+
+def _flag(value: object) -> bool:
+    if type(value) is not bool:
+        raise ValueError(f"{value!r} is neither true nor false")
+    return value
+
+
 _PLACE_NAMES = tuple(item.name for item in fields(Place))
+_PLACE_NUMBERS = tuple(name for name in _PLACE_NAMES if name != "whole")
 
 
 def _source_to_json(source: SourceState) -> dict[str, Any]:
@@ -108,14 +123,16 @@ def _source_to_json(source: SourceState) -> dict[str, Any]:
         "digest": source.digest,
         "tokens": source.tokens,
         "due": source.due,
+        "ended": source.ended,
     }
 
 
 def _source_from_json(data: Mapping[str, Any]) -> SourceState:
     return SourceState(
-        place=Place(**{name: data[name] for name in _PLACE_NAMES}),
-        document=int(data["document"]),
+        place=Place(**{name: _whole(data[name]) for name in _PLACE_NUMBERS}, whole=_flag(data["whole"])),
+        document=_whole(data["document"]),
         digest=str(data["digest"]),
-        tokens=int(data["tokens"]),
+        tokens=_whole(data["tokens"]),
         due=float(data["due"]),
+        ended=_flag(data["ended"]),
     )

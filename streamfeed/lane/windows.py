@@ -127,6 +127,18 @@ class WindowReader:
         return UnitRecords(unit, self._formats[unit.kind], self._stats, Cursor(place.seek, place.skip), place.record)
 
     @property
+    def repeats(self) -> bool:
+        """Whether epochs follow each other without end."""
+        return self._last_epoch is None
+
+    def without_tokens(self, epoch: int, documents: int) -> EmptyStreamError:
+        """Return the error for an epoch of ``documents`` documents that hold no token."""
+        return EmptyStreamError(
+            f"{self._plan.shards.url(0)} and {len(self._plan.shards) - 1} more shards: the tokenizer makes not one token "
+            f"of the {documents:,} documents that lane {self._lane} read in epoch {epoch}"
+        )
+
+    @property
     def skips(self) -> bool:
         """Whether the lane passes over what the bytes prove bad."""
         return self._rules.on_error == "skip"

@@ -1,0 +1,143 @@
+"""Lanes without a loader: plans over small corpora, an engine whose tokens are bytes, and what a lane gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamfeed.config import OnError
+from streamfeed.encode.protocol import Encoded
+from streamfeed.formats.detect import make_format
+from streamfeed.lane.lane import Lane, LaneTools
+from streamfeed.lane.runs import Frame
+from streamfeed.lane.state import LaneState, Place
+from streamfeed.lane.windows import Window, WindowReader
+from streamfeed.plan.plan import Plan, Rules, SourceHands, SourcePlan
+from streamfeed.plan.shards import ShardTable
+from streamfeed.plan.split import Splitter, split_sources
+from streamfeed.stats import ReadStats
+from streamfeed.storage.files import ShardFile
+
+EOS, BOS = 256, 257
+SILENT = "~"
+"""A text that begins with this holds no tokens."""
+
+
+class ByteEngine:
+    """Every UTF-8 byte is a token."""
+
+    name = "bytes"
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        data = [b"" if text.startswith(SILENT) else text.encode() for text in texts]
+        offsets = np.zeros(len(data) + 1, dtype=np.int64)
+        np.cumsum([len(one) for one in data], out=offsets[1:])
+        return Encoded(np.frombuffer(b"".join(data), dtype=np.uint8).astype(np.int32), offsets)
+
+
+def table(folder: Path, kind: str) -> ShardTable:
+    """The shards of ``folder`` by name."""
+    paths = sorted(folder.iterdir())
+    return ShardTable.build([str(path) for path in paths], [path.stat().st_size for path in paths], [kind] * len(paths))
+
+
+def splitter(shards: ShardTable, text: str | None = "text") -> Splitter:
+    """The function that cuts a shard of ``shards``, as ``resolve`` makes it."""
+    return lambda shard, max_bytes: make_format(shards.kind(shard), text).split(
+        ShardFile(shards.url(shard), int(shards.sizes[shard])), max_bytes
+    )
+
+
+def rules(**changes: Any) -> Rules:
+    """Rules of a small stream."""
+    standard: dict[str, Any] = {
+        "lanes": 1,
+        "seq_len": 16,
+        "seed": 0,
+        "shuffle_buffer": 8,
+        "window_bytes": 1 << 20,
+        "epochs": None,
+        "on_error": "raise",
+        "skip_budget": 1000,
+    }
+    return Rules(**{**standard, **changes})
+
+
+def plan_of(
+    *folders: Path, kind: str = "jsonl", lanes: int = 1, weights: Sequence[float] | None = None, **changes: Any
+) -> Plan:
+    """A plan whose sources are ``folders`` of shards of ``kind``."""
+    text = "json.text" if kind == "tar" else "text"
+    tables = [table(folder, kind) for folder in folders]
+    finite = changes.get("epochs") is not None
+    split = split_sources(tables, [splitter(shards, text) for shards in tables], lanes, finite=finite)
+    shares = [1.0] * len(folders) if weights is None else weights
+    sources = [
+        SourcePlan(shards, units, text, weight)
+        for shards, units, weight in zip(tables, split.units, shares, strict=True)
+    ]
+    return Plan(sources, rules(**changes, lanes=split.lanes), {})
+
+
+def tools_for(plan: Plan, bos: int | None = None, stats: ReadStats | None = None) -> LaneTools:
+    """Tools with the byte engine."""
+    hands = [SourceHands(source, plan.rules, index) for index, source in enumerate(plan.sources)]
+    return LaneTools(ByteEngine(), Frame(bos, EOS), hands, stats or ReadStats())
+
+
+def lane_of(plan: Plan, lane: int = 0, state: LaneState | None = None, first_epoch: int = 0) -> Lane:
+    """A lane of ``plan``, at its beginning unless there is a ``state``."""
+    start = LaneState.start(len(plan.sources), first_epoch)
+    return Lane(plan, lane, state or start, tools_for(plan), first_epoch=first_epoch)
+
+
+def rows_of(lane: Lane, most: int | None = None) -> Iterator[tuple[tuple[int, ...], int, LaneState]]:
+    """Yield up to ``most`` rows of ``lane``, each with its chain and the state behind it."""
+    count = 0
+    while (block := lane.next_block()) is not None:
+        for index, row in enumerate(block.rows.tolist()):
+            if count == most:
+                return
+            count += 1
+            yield tuple(row), block.chains[index], block.state_behind(index)
+
+
+def texts_of(tokens: Sequence[int]) -> list[str]:
+    """The complete documents in ``tokens``: what stands before each EOS, without BOS."""
+    found, document = [], bytearray()
+    for token in tokens:
+        if token == EOS:
+            found.append(document.decode())
+            document = bytearray()
+        elif token != BOS:
+            document.append(token)
+    return found
+
+
+def window_reader(
+    plan: Plan, lane: int = 0, *, last_epoch: int | None = 1, on_error: OnError = "raise", source: int = 0
+) -> WindowReader:
+    """A reader of one source's windows."""
+    rule = rules(**{**_fields(plan.rules), "on_error": on_error})
+    hands = SourceHands(plan.sources[source], rule, source)
+    return WindowReader(
+        plan.sources[source], rule, hands, source=source, lane=lane, last_epoch=last_epoch, stats=ReadStats()
+    )
+
+
+def windows_of(plan: Plan, lane: int = 0, place: Place | None = None, **options: Any) -> list[Window]:
+    """All windows of one lane, from ``place`` on."""
+    return list(window_reader(plan, lane, **options).windows(place or Place()))
+
+
+def _fields(rule: Rules) -> dict[str, Any]:
+    return {name: getattr(rule, name) for name in Rules.__dataclass_fields__}
+
+
+def ids(*values: int) -> NDArray[np.int32]:
+    """An int32 array."""
+    return np.asarray(values, dtype=np.int32)
