@@ -20,28 +20,41 @@ def find_rank(
     """Return the data-parallel rank and world size.
 
     The arguments win, else the process group or torchrun's ``RANK`` and ``WORLD_SIZE`` say; alone it is ``(0, 1)``.
-    Raises :class:`ConfigError` where only one argument is given, or group and environment disagree.
+    Raises :class:`ConfigError` where only one argument is given, where the environment has a ``WORLD_SIZE`` and no
+    usable ``RANK``, and where group and environment disagree.
     """
     if (rank is None) != (world_size is None):
         raise ConfigError("give both rank and world_size, or neither")
     if rank is not None and world_size is not None:
         return rank, world_size
     environment = os.environ if environment is None else environment
-    stated = (int(environment["RANK"]), int(environment["WORLD_SIZE"])) if "WORLD_SIZE" in environment else None
+    stated = _stated(environment)
     group = _group()
     if group is None:
         return stated or (0, 1)
     found = (int(group.get_rank()), int(group.get_world_size()))
     if stated is not None and stated != found:
         raise ConfigError(
-            f"the process group says rank {found[0]} of {found[1]}, the environment says rank {stated[0]} of {stated[1]}; "
+            f"the process group says rank {found[0]} of {found[1]}, the environment rank {stated[0]} of {stated[1]}; "
             "pass rank and world_size of the data-parallel group"
         )
     return found
 
 
+def _stated(environment: Mapping[str, str]) -> tuple[int, int] | None:
+    if "WORLD_SIZE" not in environment:
+        return None
+    try:
+        return int(environment["RANK"]), int(environment["WORLD_SIZE"])
+    except (KeyError, ValueError) as error:
+        raise ConfigError(
+            f"WORLD_SIZE is {environment['WORLD_SIZE']} and RANK {environment.get('RANK', 'not set')}, of the environment; "
+            "start with torchrun, or pass rank and world_size"
+        ) from error
+
+
 def join_states(state: dict[str, Any], world_size: int) -> dict[str, Any]:
-    """Return the state of all ranks when a process group of ``world_size`` is up (a collective), else ``state`` itself."""
+    """Return the state of all ranks where a process group of ``world_size`` is up (a collective), else ``state``."""
     group = _group()
     if group is None or world_size == 1 or group.get_world_size() != world_size:
         return state

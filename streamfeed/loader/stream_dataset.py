@@ -57,7 +57,7 @@ class StreamDataset(IterableDataset[Row]):
         self._plan = resolved.plan()
         self._share = Share(self._plan.lanes, self.rank, self.world_size)
         self._base = StreamState(self._plan.fingerprint)
-        self._base_taken = 0
+        self._seat = (self.rank, self.world_size, 0, 1)
         self._taken = 0
         self._states = b"{}"
         self._ended = False
@@ -68,18 +68,25 @@ class StreamDataset(IterableDataset[Row]):
             self._start_at(self._base.next_pass(), 0)
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        self._sit((self.rank, self.world_size, worker, workers))
         workers_used = min(workers, self._share.slots)
         if worker >= workers_used:
             return
-        self._start_at(self._now(), self._taken)
+        self._start_at(StreamState.from_json(self.state_dict()["stream"]), self._taken)
         yield from self._rows(self._job(worker, workers_used))
         self._ended = True
 
     def _start_at(self, state: StreamState, taken: int) -> None:
-        self._base, self._base_taken, self._taken, self._states, self._ended = state, taken, taken, b"{}", False
+        self._base, self._taken, self._states, self._ended = state, taken, b"{}", False
 
-    def _now(self) -> StreamState:
-        return StreamState.from_json(self.state_dict()["stream"])
+    def _sit(self, seat: tuple[int, int, int, int]) -> None:
+        """Note which rank of how many, and which worker of how many, the rows are for."""
+        if self._taken and seat != self._seat:
+            raise StateError(
+                f"a StreamDataset continues where its state was taken: that was {_named(self._seat)}, "
+                f"this is {_named(seat)}; StreamLoader resumes on any topology"
+            )
+        self._seat = seat
 
     def _job(self, worker: int, workers: int) -> Job:
         slots = self._share.worker_slots(worker, workers)
@@ -118,7 +125,12 @@ class StreamDataset(IterableDataset[Row]):
 
         lanes = {**{str(lane): state.to_json() for lane, state in self._base.lanes.items()}, **loads(self._states)}
         stream = StreamState(self._plan.fingerprint, self._base.number).to_json()
-        return {"stream": {**stream, "lanes": lanes}, "taken": self._taken, "ended": self._ended}
+        return {
+            "stream": {**stream, "lanes": lanes},
+            "seat": list(self._seat),
+            "taken": self._taken,
+            "ended": self._ended,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Stand where ``state`` was taken, in the same worker of as many.
@@ -127,11 +139,18 @@ class StreamDataset(IterableDataset[Row]):
         """
         try:
             stream, taken, ended = StreamState.from_json(state["stream"]), int(state["taken"]), bool(state["ended"])
-        except (KeyError, TypeError) as error:
+            rank, world_size, worker, workers = map(int, state["seat"])
+        except (KeyError, TypeError, ValueError) as error:
             raise StateError(f"this is not the state of a StreamDataset: {error!r}") from error
         stream.check(self._plan.fingerprint)
         self._start_at(stream, taken)
         self._ended = ended
+        self._seat = (rank, world_size, worker, workers)
+
+
+def _named(seat: tuple[int, int, int, int]) -> str:
+    rank, world_size, worker, workers = seat
+    return f"rank {rank} of {world_size}, worker {worker} of {workers}"
 
 
 def _row(message: Message, index: int, pad: int) -> Row:
