@@ -78,6 +78,7 @@ def kill_at(process: subprocess.Popen[str], step: int) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.timeout(300)  # four processes that import torch, 12 s when the machine is idle
 def test_a_run_killed_twice_and_resumed_equals_the_uninterrupted_one_to_the_bit(
     folder: Path, tokenizer_folder: Path
 ) -> None:
