@@ -6,17 +6,22 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.tokenizers_for_tests import build_bpe
+from hypothesis import settings
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from streamfeed.encode.engines import build_engine
 from streamfeed.encode.proof import Verdict, prove
+from tests.tokenizers_for_tests import build_bpe
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from streamfeed.encode.protocol import Engine
     from streamfeed.encode.tokenizer import TokenizerSpec
+
+# The same examples on every run, on machines of any speed.
+settings.register_profile("suite", max_examples=40, derandomize=True, deadline=None, database=None)
+settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session")

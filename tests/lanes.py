@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from streamfeed.config import OnError
 from streamfeed.encode.protocol import Encoded
 from streamfeed.formats.detect import make_format
 from streamfeed.lane.lane import Lane, LaneTools
@@ -21,6 +17,14 @@ from streamfeed.plan.shards import ShardTable
 from streamfeed.plan.split import Splitter, split_sources
 from streamfeed.stats import ReadStats
 from streamfeed.storage.files import ShardFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from streamfeed.config import OnError
 
 EOS, BOS = 256, 257
 SILENT = "~"

@@ -52,15 +52,25 @@ class StreamState:
         if data["version"] != STATE_VERSION:
             raise StateError(f"the state has version {data['version']}, this streamfeed reads {STATE_VERSION}")
         try:
-            return cls(
+            state = cls(
                 fingerprint=dict(data["fingerprint"]),
                 number=int(data["pass"]),
                 rows=int(data["rows"]),
                 ended=bool(data["ended"]),
                 lanes={int(lane): LaneState.from_json(state) for lane, state in data["lanes"].items()},
             )
+            sources = len(state.fingerprint["sources"])
+            unfit = [lane for lane, one in state.lanes.items() if len(one.sources) != sources or lane >= state.lane_count]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, StateError):
+                raise
             raise StateError(f"the state cannot be read: {error!r}; the checkpoint is damaged") from error
+        if unfit or state.rows < 0 or state.number < 0:
+            raise StateError(
+                f"the state does not fit itself (lanes {_named(unfit)}, row {state.rows}, pass {state.number}); "
+                "the checkpoint is damaged"
+            )
+        return state
 
     def check(self, fingerprint: Mapping[str, Any]) -> None:
         """Refuse a state of another stream, one that lacks lanes, and one whose lanes have run ahead.

@@ -1,0 +1,68 @@
+"""Reading ahead: in order, bounded, and errors in the place of their item."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from streamfeed.lane.ahead import Ahead
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def until_five() -> Iterator[int]:
+    yield from range(5)
+    raise ValueError("after five")
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+@pytest.mark.parametrize("depth", [1, 3, 9])
+def test_items_come_in_order_and_an_error_in_the_place_of_its_item(threads: int, depth: int) -> None:
+    with ThreadPoolExecutor(1) as executor:
+        ahead = Ahead(until_five(), executor if threads else None, depth)
+        ahead.start()
+        assert [ahead.take() for _ in range(5)] == [0, 1, 2, 3, 4]
+        with pytest.raises(ValueError, match="after five"):
+            ahead.take()
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_the_end_is_none_ever_after(threads: int) -> None:
+    with ThreadPoolExecutor(1) as executor:
+        ahead = Ahead(iter([7]), executor if threads else None, 3)
+        assert [ahead.take() for _ in range(4)] == [7, None, None, None]
+
+
+def test_no_more_than_the_depth_is_drawn_ahead() -> None:
+    drawn = []
+
+    def items() -> Iterator[int]:
+        for item in range(100):
+            drawn.append(item)
+            yield item
+
+    with ThreadPoolExecutor(1) as executor:
+        ahead = Ahead(items(), executor, 3)
+        ahead.start()
+        ahead.start()
+        executor.submit(int).result()
+        assert drawn == [0, 1, 2]
+        assert ahead.take() == 0
+        executor.submit(int).result()
+        assert len(drawn) <= 4
+
+
+def test_without_an_executor_nothing_is_drawn_before_it_is_taken() -> None:
+    drawn = []
+
+    def items() -> Iterator[int]:
+        drawn.append(1)
+        yield 1
+
+    ahead = Ahead(items(), None, 3)
+    ahead.start()
+    assert not drawn
+    assert ahead.take() == 1
