@@ -48,7 +48,7 @@ def _stated(environment: Mapping[str, str]) -> tuple[int, int] | None:
         return int(environment["RANK"]), int(environment["WORLD_SIZE"])
     except (KeyError, ValueError) as error:
         raise ConfigError(
-            f"WORLD_SIZE is {environment['WORLD_SIZE']} and RANK {environment.get('RANK', 'not set')}, of the environment; "
+            f"the environment has WORLD_SIZE={environment['WORLD_SIZE']} and RANK={environment.get('RANK', '')}; "
             "start with torchrun, or pass rank and world_size"
         ) from error
 

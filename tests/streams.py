@@ -49,13 +49,17 @@ class InProcessLoader(StreamLoader):
 def take(loader: StreamLoader, most: int | None = None) -> Batches:
     """Hand out up to ``most`` batches (all of a finite pass) as numpy arrays."""
     batches: Batches = []
-    if most == 0:
-        return batches
+    if most != 0:
+        take_into(batches, loader, most)
+    return batches
+
+
+def take_into(batches: Batches, loader: StreamLoader, most: int | None = None) -> None:
+    """As :func:`take`, into ``batches``, which holds what came in front of an error."""
     for batch in loader:
         batches.append({name: tensor.numpy() for name, tensor in batch.items()})
         if len(batches) == most:
             break
-    return batches
 
 
 @dataclass

@@ -144,6 +144,8 @@ class StreamLoader:
         return {name: torch.empty(shape, dtype=torch.int64) for name in ("input_ids", "labels", "position_ids")}
 
     def _open(self) -> RankReader:
+        if self._history.now.batches:
+            self._history.restart(self._now())
         share, base = self._share, self._history.now.base
         workers = min(self.num_workers, share.slots)
         first_epoch = base.number * (self.config.epochs or 0)
@@ -234,11 +236,10 @@ class StreamLoader:
 
     def close(self) -> None:
         """Stop the workers. The loader can go on: the next batch starts them again where it stands."""
+        self._stop_workers()
         if self._reader is not None and not self._ended:
             self._report.passes_over(_tally(self._reader.states()))
-            self._history.restart(self._now())
             self._reader = None
-        self._stop_workers()
 
     def _stop_workers(self) -> None:
         stop_workers(self._workers, os.getpid())

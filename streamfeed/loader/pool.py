@@ -33,8 +33,8 @@ __all__ = ["START_METHOD", "RemoteWorker", "start_workers", "stop_workers", "war
 START_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 """Neither the trainer's threads nor its locks are inherited, and workers share the pages of what they import."""
 
-STOP_SECONDS = 2.0
-"""How long a worker may take to stop by itself before it is terminated, and then killed."""
+STOP_SECONDS = 1.5
+"""How long workers may take to stop by themselves, which is a matter of milliseconds, before they are killed."""
 
 _main_lock = threading.Lock()
 
@@ -103,12 +103,14 @@ class RemoteWorker:
             end.shutdown(socket.SHUT_RDWR)  # also where a process that was forked here holds a copy of our end
         self._pipe.close()
 
-    def end(self, force: int | None, seconds: float) -> bool:
-        """Send signal ``force``, wait up to ``seconds``, and say whether the worker is gone."""
-        if force is not None and self._process.pid is not None:
-            {signal.SIGTERM: self._process.terminate, signal.SIGKILL: self._process.kill}[signal.Signals(force)]()
-        self._process.join(seconds)
+    def end(self, until: float) -> bool:
+        """Wait until the monotonic clock shows ``until``, and say whether the worker is gone."""
+        self._process.join(max(0.0, until - time.monotonic()))
         return self._process.exitcode is not None
+
+    def kill(self) -> None:
+        """End the worker by force: it has nothing to clean up."""
+        self._process.kill()
 
 
 def start_workers(context: BaseContext, jobs: Sequence[Job]) -> list[RemoteWorker]:
@@ -140,10 +142,12 @@ def stop_workers(workers: Sequence[RemoteWorker], owner: int) -> None:
         return
     for worker in workers:
         worker.close()
-    left = list(workers)
-    for force in (None, signal.SIGTERM, signal.SIGKILL):
-        until = time.monotonic() + STOP_SECONDS
-        left = [worker for worker in left if not worker.end(force, max(0.0, until - time.monotonic()))]
+    until = time.monotonic() + STOP_SECONDS
+    late = [worker for worker in workers if not worker.end(until)]
+    for worker in late:
+        worker.kill()
+    for worker in late:
+        worker.end(until + STOP_SECONDS)
 
 
 @contextlib.contextmanager

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamfeed.dataset.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
 SEQ_LEN = 6
 
@@ -57,9 +62,7 @@ class FakeChannel:
     def cut(cls, rows: Rows, cuts: Sequence[int], error: Exception | None = None) -> FakeChannel:
         """Cut ``rows`` in front of each of ``cuts``."""
         bounds = sorted({0, *cuts, len(rows.ids)})
-        return cls(
-            [rows.message(a, b, b"%d" % n) for n, (a, b) in enumerate(zip(bounds, bounds[1:], strict=False))], error
-        )
+        return cls([rows.message(a, b, b"%d" % n) for n, (a, b) in enumerate(itertools.pairwise(bounds))], error)
 
     def receive(self) -> Message:
         if self.received < len(self.messages):

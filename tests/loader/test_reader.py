@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.loader.channels import SEQ_LEN, FakeChannel, Rows
 
 from streamfeed.dataset.batch import BatchArrays
 from streamfeed.dataset.share import Share
 from streamfeed.errors import WorkerError
 from streamfeed.loader.reader import RankReader
+from tests.loader.channels import SEQ_LEN, FakeChannel, Rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PAD = 99
 Arrays = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
