@@ -110,5 +110,5 @@ def test_in_a_group_the_state_is_complete_on_every_rank_and_loads_on_any_number(
         rows = [row for batch in said["ids"] for row in batch]
         assert [tuple(row) for row in rows] == [reference[t * 2 + rank] for t in range(15)]
     for world in (1, 3):
-        rows = global_rows(Run.start(config, world, 2, state=one["state"]).take(3), after=30)
-        assert rows == {g: reference[g] for g in range(30, 30 + 6 * world)}
+        resumed = global_rows(Run.start(config, world, 2, state=one["state"]).take(3), after=30)
+        assert resumed == {g: reference[g] for g in range(30, 30 + 6 * world)}

@@ -37,7 +37,8 @@ class StreamDataset(IterableDataset[Row]):
     For ``DataLoader`` and torchdata's ``StatefulDataLoader``: every row exactly once, and an exact resume with the same
     ranks and workers. The *global* order of rows is :class:`StreamLoader`'s alone, since torch fills a batch from one
     worker. Empty rows (of lanes that have ended) are left out. Iterating continues where the state stands; after the
-    end of a finite pass it begins the next.
+    end of a finite pass it begins the next (in torch's workers only where they are persistent: others are copies, made
+    anew for every pass from a dataset that has not moved).
     """
 
     def __init__(

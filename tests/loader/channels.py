@@ -29,7 +29,7 @@ class Rows:
     @classmethod
     def of(cls, numbers: Sequence[int], lengths: Sequence[int]) -> Rows:
         """Rows that tell their number, in the stream, in every token; every third column starts a document."""
-        ids = np.asarray(numbers, dtype=np.int32)[:, None] * 10 + np.arange(SEQ_LEN, dtype=np.int32)
+        ids = np.add.outer(np.asarray(numbers) * 10, np.arange(SEQ_LEN)).astype(np.int32)
         starts = [
             [column for column in (number % 3, 3 + number % 2) if column < size]
             for number, size in zip(numbers, lengths, strict=True)

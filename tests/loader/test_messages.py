@@ -77,7 +77,7 @@ def test_all_batches_in_front_of_a_bad_row_are_handed_out_however_large_the_mess
     reference = take(loader_of(config, 2), 200)
     from streamfeed.loader import job
 
-    build: Callable[..., Engine] = job.build_engine
+    build: Callable[..., Engine] = vars(job)["build_engine"]
     found: list[Batches] = []
     for nbytes in (1, 2 << 20):
         monkeypatch.setattr(job, "MESSAGE_BYTES", nbytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +43,11 @@ def test_both_sides_of_a_ring_see_the_same_memory() -> None:
 @given(st.lists(st.integers(0, 300), max_size=5))
 @settings(max_examples=40, deadline=None)
 def test_a_shared_object_comes_back_equal(sizes: list[int]) -> None:
-    item = {"name": "plan", "arrays": [np.arange(size, dtype=np.int64) for size in sizes], "bytes": b"\x00\x01"}
+    item: dict[str, Any] = {
+        "name": "plan",
+        "arrays": [np.arange(size, dtype=np.int64) for size in sizes],
+        "bytes": b"\x00\x01",
+    }
     found = SharedObject.put(CONTEXT, item).get()
     assert found.keys() == item.keys()
     assert found["bytes"] == item["bytes"]
