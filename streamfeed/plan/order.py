@@ -19,7 +19,10 @@ __all__ = ["keyed_bits", "order_key", "permutation"]
 
 
 def order_key(*parts: str | int) -> int:
-    """Return the 128-bit key of ``parts``; unlike parts give unlike keys ("1" is not 1, ("a", "b") is not ("ab",))."""
+    """Return the 128-bit key of ``parts`` (names without control characters, and numbers).
+
+    Unlike parts give unlike keys: "1" is not 1, and ("a", "b") is not ("ab",).
+    """
     text = "\x1f".join(f"s{part}" if isinstance(part, str) else f"i{part}" for part in parts)
     return xxhash.xxh3_128_intdigest(text.encode())
 

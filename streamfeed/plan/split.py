@@ -87,11 +87,13 @@ def _at_least(units: UnitTable, table: ShardTable, splitter: Splitter, lanes: in
     if len(units) >= lanes:
         return units
     total = int(table.sizes.sum())
-    max_bytes = max(LEAST_PIECE_BYTES, total // lanes)
-    finer = _cut(table, splitter, min(max_bytes, PIECE_BYTES))
-    units = finer if len(finer) > len(units) else units
-    if len(units) >= lanes:
-        return units
+    for _ in range(2):
+        finer = _cut(table, splitter, min(max(LEAST_PIECE_BYTES, total // lanes), PIECE_BYTES))
+        units = finer if len(finer) > len(units) else units
+        if len(units) >= lanes:
+            return units
+        # What is read of a shard can be far less than its size: one column of Parquet, one member of a tar's samples.
+        total = int(finer.nbytes.sum())
     step = -(-lanes // len(units))
     if total * (step - 1) > LEAST_PIECE_BYTES * lanes:
         logger.warning(
