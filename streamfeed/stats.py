@@ -7,7 +7,7 @@ not count twice).
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 
 __all__ = ["ReadStats", "Tally"]
 
@@ -45,7 +45,11 @@ class Tally:
 
     def copy(self) -> Tally:
         """Return an independent copy."""
-        return Tally(**asdict(self))
+        return Tally(self.records, self.null, self.empty, self.skipped, self.broken_shards, self.oversized)
+
+    def counts(self) -> dict[str, int]:
+        """Return the counts that are not zero, by name."""
+        return {name: count for name in TALLY_NAMES if (count := getattr(self, name))}
 
     def dropped(self) -> str:
         """Say in words what did not become tokens; empty when everything did."""

@@ -58,7 +58,7 @@ class _Feed:
         first, width = self._next, block.rows.shape[1]
         count = min(most, -(-(len(block.rows) - first) // step))
         last = first + (count - 1) * step
-        begin, end = np.searchsorted(block.starts, (first * width, (last + 1) * width))
+        begin, end = block.starts.searchsorted((first * width, (last + 1) * width))
         starts = block.starts[begin:end] - first * width
         if step > 1:
             row, column = np.divmod(starts, width)

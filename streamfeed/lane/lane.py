@@ -13,7 +13,7 @@ from streamfeed.lane.ahead import Ahead
 from streamfeed.lane.mix import Mixer, position
 from streamfeed.lane.pack import ConcatPacker
 from streamfeed.lane.runs import Frame, Run, runs
-from streamfeed.lane.state import LaneState
+from streamfeed.lane.state import LaneState, SourceState
 from streamfeed.lane.windows import WindowReader
 
 if TYPE_CHECKING:
@@ -64,12 +64,13 @@ class Block:
         if run is None:
             return replace(after, rows=number, chain=self.chains[row])
         reached = (row + 1) * self.rows.shape[1] - self._carried
-        document = int(np.searchsorted(run.offsets, reached, side="right")) - 1
+        document = int(run.offsets.searchsorted(reached, side="right")) - 1
         offset = reached - int(run.offsets[document])
         begun = document + (offset > 0)
         states = list(after.sources)
         moved = position(run, states[run.source], document)
-        states[run.source] = replace(moved, tokens=moved.tokens - int(run.offsets[-1] - run.offsets[begun]))
+        ahead = int(run.offsets[-1] - run.offsets[begun])
+        states[run.source] = SourceState(moved.place, moved.document, moved.digest, moved.tokens - ahead, moved.due)
         tally = after.tally.copy()
         if run.empties is not None:
             tally.empty -= int(run.empties[-1] - run.empties[document])

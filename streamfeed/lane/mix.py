@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamfeed.lane.runs import Run
+from streamfeed.lane.state import SourceState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamfeed.lane.ahead import Ahead
-    from streamfeed.lane.state import SourceState
     from streamfeed.stats import Tally
 
 __all__ = ["Mixer", "position"]
@@ -129,7 +129,7 @@ class Mixer:
 
 def position(run: Run, state: SourceState, taken: int) -> SourceState:
     """Return ``state`` moved to ``taken`` documents into ``run``, or to the next window's beginning behind its last."""
-    document = run.first + taken
-    if document >= len(run.window.texts):
-        return replace(state, place=run.window.end, document=0, digest="")
-    return replace(state, place=run.window.begin, document=document, digest=run.window.digest)
+    document, window = run.first + taken, run.window
+    if document >= len(window.texts):
+        return SourceState(window.end, 0, "", state.tokens, state.due)
+    return SourceState(window.begin, document, window.digest, state.tokens, state.due)

@@ -43,7 +43,7 @@ class ConcatPacker:
         starts = np.concatenate((self._carry_starts, _starts(run) + carried))
         count = len(ids) // self._seq_len
         full = count * self._seq_len
-        cut = int(np.searchsorted(starts, full))
+        cut = int(starts.searchsorted(full))
         self._carry = ids[full:].copy()
         self._carry_starts = starts[cut:] - full
         return Packed(ids[:full].reshape(count, self._seq_len), starts[:cut], carried)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Frame", "Run", "runs"]
 
-SLICE_CHARACTERS = 256 << 10
+SLICE_BYTES = 256 << 10
 """Texts are encoded about this much at a time: enough to amortise the call, little enough to be early."""
 
 
@@ -90,7 +90,7 @@ def runs(
         silence.enter(window)
         entered = None if resumed else window.tally
         first = skip if resumed else 0
-        for start, stop in _slices(window.texts, first):
+        for start, stop in _slices(window.texts.sizes(), first):
             encoded = frame.around(engine.encode(window.texts[start:stop]))
             run = Run(source, encoded.ids, encoded.offsets, window, start, entered, empties=_empties(encoded.offsets))
             if counted and start == first and resumed:
@@ -135,16 +135,16 @@ class _Silence:
         self._heard = self._heard or tokens > 0
 
 
-def _slices(texts: Sequence[str], first: int) -> Iterator[tuple[int, int]]:
-    """Yield ``(start, stop)`` of consecutive texts of about :data:`SLICE_CHARACTERS`, from ``first`` on."""
-    start, size = first, 0
-    for index in range(first, len(texts)):
-        size += len(texts[index])
-        if size >= SLICE_CHARACTERS:
+def _slices(sizes: Sequence[int], first: int) -> Iterator[tuple[int, int]]:
+    """Yield ``(start, stop)`` of consecutive texts of about :data:`SLICE_BYTES`, from ``first`` on."""
+    start, total = first, 0
+    for index in range(first, len(sizes)):
+        total += sizes[index]
+        if total >= SLICE_BYTES:
             yield start, index + 1
-            start, size = index + 1, 0
-    if start < len(texts):
-        yield start, len(texts)
+            start, total = index + 1, 0
+    if start < len(sizes):
+        yield start, len(sizes)
 
 
 def _empties(offsets: NDArray[np.int64]) -> NDArray[np.int64] | None:

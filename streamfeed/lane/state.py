@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from streamfeed.errors import StateError
@@ -78,7 +78,7 @@ class LaneState:
             "current": self.current,
             "offset": self.offset,
             "ended": self.ended,
-            "tally": {name: count for name, count in asdict(self.tally).items() if count},
+            "tally": self.tally.counts(),
             "sources": [_source_to_json(source) for source in self.sources],
         }
 
@@ -118,7 +118,13 @@ _PLACE_NUMBERS = tuple(name for name in _PLACE_NAMES if name != "whole")
 def _source_to_json(source: SourceState) -> dict[str, Any]:
     place = source.place
     return {
-        **{name: getattr(place, name) for name in _PLACE_NAMES},
+        "epoch": place.epoch,
+        "unit": place.unit,
+        "seek": place.seek,
+        "skip": place.skip,
+        "record": place.record,
+        "window": place.window,
+        "whole": place.whole,
         "document": source.document,
         "digest": source.digest,
         "tokens": source.tokens,

@@ -17,11 +17,14 @@ from streamfeed.formats.detect import make_format
 from streamfeed.formats.protocol import Bad, Cursor, Format
 from streamfeed.lane.records import UnitRecords
 from streamfeed.lane.state import Place
+from streamfeed.lane.texts import Texts
 from streamfeed.plan.order import order_key, permutation
 from streamfeed.stats import ReadStats, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from numpy.typing import NDArray
 
     from streamfeed.plan.plan import Rules, SourceHands, SourcePlan
 
@@ -38,7 +41,7 @@ class Window:
 
     begin: Place
     end: Place
-    texts: list[str]
+    texts: Texts
     digest: str
     tally: Tally
 
@@ -103,12 +106,12 @@ class WindowReader:
         finally:
             gathering.close()
 
-    def shuffled(self, texts: list[str], place: Place) -> list[str]:
-        """Return ``texts`` in the order of the window that begins at ``place``."""
+    def order(self, count: int, place: Place) -> NDArray[np.int64] | None:
+        """Return the order of the ``count`` documents of the window that begins at ``place``; None keeps the read one."""
         if self._rules.shuffle_buffer == 0:
-            return texts
+            return None
         key = order_key("window", self._rules.seed, self._source, place.epoch, self._lane, place.window)
-        return [texts[index] for index in permutation(key, len(texts)).tolist()]
+        return permutation(key, count)
 
     def limits(self, place: Place) -> tuple[int, int]:
         """Return how many documents and bytes the window at ``place`` may hold."""
@@ -162,31 +165,28 @@ class _Gathering:
         """Gather one window; without texts when the epoch holds no more."""
         begin = self._place
         most_documents, most_bytes = self._reader.limits(begin)
-        texts: list[str] = []
+        data = bytearray()
         sizes: list[int] = []
-        total = 0
-        digest = xxhash.xxh3_64()
         tally = Tally()
-        while len(texts) < most_documents and total < most_bytes:
+        while len(sizes) < most_documents and len(data) < most_bytes:
             records = self._fill(tally)
             if records is None:
                 break
-            kept = self._keep(records, tally)
-            if kept is None:
+            text = self._keep(records, tally)
+            if text is None:
                 continue
-            text, data = kept
-            if texts and total + len(data) > most_bytes:
+            if sizes and len(data) + len(text) > most_bytes:
                 records.give_back()
                 tally.records -= 1
                 break
-            tally.oversized += len(data) > most_bytes
-            texts.append(text)
-            sizes.append(len(data))
-            digest.update(data)
-            total += len(data)
+            tally.oversized += len(text) > most_bytes
+            data += text
+            sizes.append(len(text))
+        digest = xxhash.xxh3_64(data)
         digest.update(np.asarray(sizes, dtype=np.int64).tobytes())
-        self._place = self._behind(begin, advanced=bool(texts))
-        return Window(begin, self._place, self._reader.shuffled(texts, begin), digest.hexdigest(), tally)
+        self._place = self._behind(begin, advanced=bool(sizes))
+        texts = Texts(data, sizes, self._reader.order(len(sizes), begin))
+        return Window(begin, self._place, texts, digest.hexdigest(), tally)
 
     def _behind(self, begin: Place, *, advanced: bool) -> Place:
         place = replace(self._place, window=begin.window + advanced)
@@ -211,8 +211,8 @@ class _Gathering:
             self._place = replace(self._place, unit=self._place.unit + 1, seek=0, skip=0, record=0)
         return None
 
-    def _keep(self, records: UnitRecords, tally: Tally) -> tuple[str, bytes] | None:
-        """Take the next record; return its text, also in UTF-8, or None where it is not the lane's or not a document."""
+    def _keep(self, records: UnitRecords, tally: Tally) -> bytes | None:
+        """Take the next record; return its text in UTF-8, or None where it is not the lane's or not a document."""
         phase, step = records.stride
         mine = step == 1 or records.record % step == phase
         value = records.take()
@@ -228,7 +228,7 @@ class _Gathering:
         bad = value
         if isinstance(value, str):
             try:
-                return value, value.encode()
+                return value.encode()
             except UnicodeEncodeError as error:
                 bad = Bad(f"record {records.record - 1}", f"the text is not Unicode: {error.reason} at {error.start}")
         assert isinstance(bad, Bad)

@@ -94,11 +94,10 @@ def test_special_tokens_are_added_once_whatever_the_tokenizer_adds_and_the_text_
 
 @given(st.lists(st.integers(0, 30)), st.integers(0, 30), st.integers(1, 40))
 def test_slices_cover_every_text_from_the_first_on_once(lengths: list[int], first: int, most: int) -> None:
-    texts = ["x" * length for length in lengths]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "SLICE_CHARACTERS", most)
-        slices = list(_slices(texts, first))
-    assert [index for start, stop in slices for index in range(start, stop)] == list(range(first, len(texts)))
+        patch.setattr(module, "SLICE_BYTES", most)
+        slices = list(_slices(lengths, first))
+    assert [index for start, stop in slices for index in range(start, stop)] == list(range(first, len(lengths)))
     for start, stop in slices:
         assert sum(lengths[start : stop - 1]) < most
 
