@@ -1,0 +1,81 @@
+"""Resolving: what is found is said once, and nothing found is an error."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamfeed import Source
+from streamfeed.dataset.resolve import resolve_config
+from streamfeed.errors import ConfigError, SourceError
+from tests.corpora import texts_with_ids, write_corpus, write_shard
+from tests.streams import stream
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_what_was_found_is_logged_once_a_source(
+    tmp_path: Path, tokenizer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "streamfeed")
+    write_corpus("jsonl", tmp_path / "a", texts_with_ids(30), shards=3)
+    write_shard("parquet", tmp_path / "a" / "z.parquet", texts_with_ids(3))
+    (tmp_path / "a" / "_SUCCESS").touch()
+    (tmp_path / "a" / ".hidden").touch()
+    write_corpus("tar", tmp_path / "b", texts_with_ids(5))
+    config = replace(
+        stream(tmp_path, "jsonl", tokenizer), sources=[Source(str(tmp_path / "a")), Source(str(tmp_path / "b"))]
+    )
+    resolved = resolve_config(config)
+    resolved.plan()
+    resolved.plan(2)
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 2
+    assert messages[0].startswith(f"{tmp_path / 'a'}: 3 jsonl, 1 parquet, ")
+    assert messages[0].endswith(" MB; 2 hidden or marker files ignored")
+    assert messages[1].startswith(f"{tmp_path / 'b'}: 1 tar, ")
+
+
+def test_a_corpus_of_empty_files_is_an_error(tmp_path: Path, tokenizer: Any) -> None:
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).touch()
+    with pytest.raises(SourceError, match=r"all 2 shards are empty \(0 bytes\)"):
+        resolve_config(stream(tmp_path, "jsonl", tokenizer))
+
+
+def test_an_empty_file_beside_others_is_no_error(tmp_path: Path, tokenizer: Any) -> None:
+    (tmp_path / "a.jsonl").touch()
+    write_shard("jsonl", tmp_path / "b.jsonl", texts_with_ids(4))
+    assert len(resolve_config(stream(tmp_path, "jsonl", tokenizer)).plan().sources[0].shards) == 2
+
+
+def test_a_folder_without_shards_and_a_folder_that_is_not_there_are_errors(tmp_path: Path, tokenizer: Any) -> None:
+    for folder in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(SourceError, match=str(folder)):
+            resolve_config(stream(folder, "jsonl", tokenizer))
+
+
+def test_a_states_number_of_lanes_wins_over_the_configs(tmp_path: Path, tokenizer: Any) -> None:
+    write_corpus("jsonl", tmp_path, texts_with_ids(30), shards=5)
+    resolved = resolve_config(stream(tmp_path, "jsonl", tokenizer, lanes=3))
+    assert (resolved.plan().lanes, resolved.plan().fingerprint["lanes"]) == (3, 3)
+    assert (resolved.plan(2).lanes, resolved.plan(2).fingerprint["lanes"]) == (2, 2)
+    assert resolve_config(stream(tmp_path, "jsonl", tokenizer, lanes="auto")).plan().lanes == 4
+
+
+def test_a_shard_without_a_suffix_is_known_by_its_first_bytes(tmp_path: Path, tokenizer: Any) -> None:
+    for kind in ("jsonl", "jsonl.gz", "jsonl.zst", "parquet", "tar"):
+        write_shard(kind, tmp_path / f"{kind.replace('.', '_')}-shard", texts_with_ids(5))
+    shards = resolve_config(stream(tmp_path, "jsonl", tokenizer)).plan().sources[0].shards
+    assert sorted(shards.kind(index) for index in range(5)) == ["jsonl", "jsonl.gz", "jsonl.zst", "parquet", "tar"]
+
+
+def test_a_format_that_there_is_not_is_an_error(tmp_path: Path, tokenizer: Any) -> None:
+    write_corpus("jsonl", tmp_path, texts_with_ids(3))
+    config = replace(stream(tmp_path, "jsonl", tokenizer), sources=[Source(str(tmp_path), format="csv")])
+    with pytest.raises(ConfigError, match="format must be one of"):
+        resolve_config(config)
