@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamfeed.config import Source, StreamConfig
     from streamfeed.dataset.state import merge_states
-    from streamfeed.loader.stream_dataset import StreamDataset
     from streamfeed.errors import StreamfeedError
     from streamfeed.loader.loader import StreamLoader
+    from streamfeed.loader.stream_dataset import StreamDataset
 
 __all__ = ["Source", "StreamConfig", "StreamDataset", "StreamLoader", "StreamfeedError", "merge_states"]
 

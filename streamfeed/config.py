@@ -1,12 +1,12 @@
 """What a stream is: :class:`Source` and :class:`StreamConfig`.
 
-Everything here is part of the stream's fingerprint (but ``epochs``, ``skip_budget`` and credentials); how a stream *runs*
-(batch size, workers, ranks) is the loader's business and free to change on resume.
+Everything here is part of the stream's fingerprint (but ``epochs``, ``skip_budget`` and credentials); how a stream
+*runs* (batch size, workers, ranks) is the loader's business and free to change on resume.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence  # noqa: TC003 - so that typing.get_type_hints works on these classes
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -24,8 +24,9 @@ class Source:
 
     ``uri`` is a path, folder, glob, brace pattern or URL, or a list of them. ``text`` names the field that holds the
     text, dotted names reach into structs (``meta.body``) and into a tar's members (``json.text``); left out, it is
-    ``text``, and in a tar the ``txt`` member. ``format`` forces ``jsonl``, ``parquet`` or ``tar`` where suffix and magic
-    bytes say something else. ``weight`` is the share of *tokens* that the source should have, relative to the others.
+    ``text``, and in a tar the ``txt`` member. ``format`` forces ``jsonl``, ``parquet`` or ``tar`` where suffix and
+    magic bytes say something else. ``weight`` is the share of *tokens* that the source should have, relative to the
+    others.
     """
 
     uri: str | Sequence[str]

@@ -25,7 +25,7 @@ FEW_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class BatchArrays:
-    """A batch being filled, ``[rows, seq_len]``, all int64: ``input_ids``, ``labels`` (not shifted) and ``position_ids``.
+    """A batch being filled, ``[rows, seq_len]``, all int64: ``input_ids``, ``labels`` (not shifted), ``position_ids``.
 
     Positions count from each document's piece; the first label of every piece is ignored, since nothing before it in
     the row may predict it. What pads a row is a piece without labels.
@@ -65,7 +65,7 @@ class BatchArrays:
 
 
 def _count_piece_by_piece(pieces: NDArray[np.int64], positions: NDArray[np.int64]) -> None:
-    """Fill ``positions``, ``[rows, seq_len]``, with 0, 1, 2, ... from every one of ``pieces`` on; row starts are among them."""
+    """Fill ``positions``, ``[rows, seq_len]``, with 0, 1, 2, ... from each of ``pieces`` on; they hold all row starts."""
     seq_len = positions.shape[1]
     counts = np.arange(seq_len)
     positions[:] = counts

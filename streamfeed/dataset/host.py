@@ -34,7 +34,7 @@ class _Feed:
         self._next = first_row - state.rows
 
     def state(self) -> LaneState:
-        """Return the lane's state behind the last own row taken; also of what was dropped behind it when it has ended."""
+        """Return the lane's state behind the last own row taken; of an ended lane, behind all that was dropped too."""
         if self.lane.ended and self._block is None:
             return self.lane.end_state()
         if self._state is None:
@@ -52,7 +52,10 @@ class _Feed:
         return True
 
     def take(self, most: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return up to ``most`` own rows, int32 ``[n, length]``, and where documents start in them; :meth:`ready` was True."""
+        """Return up to ``most`` own rows, int32 ``[n, length]``, and where documents start in them.
+
+        Only after :meth:`ready` was True.
+        """
         block, step = self._block, self._step
         assert block is not None
         first, width = self._next, block.rows.shape[1]
@@ -115,7 +118,8 @@ class Host:
         """Write up to ``rounds`` rounds into ``buffers``; a message without rows, for good, when all lanes have ended.
 
         The first message may be the rest of a round that began before the first row; it may be empty rows only, any
-        later round has a row that is not. Raises what a lane raises in the place of its row: those before it come first.
+        later round has a row that is not. Raises what a lane raises in the place of its row: those before it come
+        first.
         """
         if self._error is not None:
             raise self._error

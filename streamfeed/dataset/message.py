@@ -17,8 +17,8 @@ __all__ = ["Buffers", "Message", "rounds_in"]
 class Buffers:
     """Where a message's arrays are written; reused, in shared memory when it goes to another process.
 
-    ``ids`` is int32 ``[rows, seq_len]``, ``lengths`` int32 ``[rows]``, ``starts`` int32 ``[rows * (seq_len // 2 + 1)]``:
-    a document has at least two tokens, so no row has more starts than that.
+    ``ids`` is int32 ``[rows, seq_len]``, ``lengths`` int32 ``[rows]``, ``starts`` int32
+    ``[rows * (seq_len // 2 + 1)]``: a document has at least two tokens, so no row has more starts than that.
     """
 
     ids: NDArray[np.int32]
@@ -49,8 +49,8 @@ class Message:
 
     ``ids``: int32 ``[rows, seq_len]``, of row ``i`` the first ``lengths[i]`` count (0: the lane has ended).
     ``starts``: int32, sorted, where documents start, as ``row * seq_len + column``; row starts need not be listed.
-    ``states`` is the JSON of the lanes' states before the first row, by lane number. A message without rows is the last:
-    every lane has ended, and ``states`` is where.
+    ``states`` is the JSON of the lanes' states before the first row, by lane number. A message without rows is the
+    last: every lane has ended, and ``states`` is where.
     """
 
     ids: NDArray[np.int32]

@@ -87,8 +87,8 @@ class Resolved:
 def resolve_config(config: StreamConfig) -> Resolved:
     """List and load what ``config`` names, and say once what was found.
 
-    Raises :class:`SourceError` for a URI that means nothing, :class:`~streamfeed.errors.ConfigError` for a tokenizer that
-    cannot be loaded.
+    Raises :class:`SourceError` for a URI that means nothing, :class:`~streamfeed.errors.ConfigError` for a tokenizer
+    that cannot be loaded.
     """
     return Resolved(config)
 

@@ -1,7 +1,7 @@
 """Which rows of the stream are a rank's, and which lanes it hosts for them.
 
-Row ``g`` of the stream is row ``g // V`` of lane ``g % V``. Rank ``r`` of ``R`` takes the rows ``t*R + r``. Its lanes come
-round in a fixed order: its ``t``-th row is of the lane at slot ``t % slots``.
+Row ``g`` of the stream is row ``g // V`` of lane ``g % V``. Rank ``r`` of ``R`` takes the rows ``t*R + r``. Its lanes
+come round in a fixed order: its ``t``-th row is of the lane at slot ``t % slots``.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Share:
             return ""
         better = max(divisor for divisor in range(1, self.world + 1) if self.lanes % divisor == 0)
         return (
-            f"{self.lanes} lanes do not divide by {self.world} ranks: {self.step} ranks compute the same lane and hand on "
-            f"their own rows of it, which is right but costs {self.step} times the work; use {better} ranks, or a stream "
-            f"with lanes={self.lanes * self.step}"
+            f"{self.lanes} lanes do not divide by {self.world} ranks: {self.step} ranks compute the same lane and hand "
+            f"on their own rows of it, which is right but costs {self.step} times the work; use {better} ranks, or a "
+            f"stream with lanes={self.lanes * self.step}"
         )

@@ -60,7 +60,9 @@ class StreamState:
                 lanes={int(lane): LaneState.from_json(state) for lane, state in data["lanes"].items()},
             )
             sources = len(state.fingerprint["sources"])
-            unfit = [lane for lane, one in state.lanes.items() if len(one.sources) != sources or lane >= state.lane_count]
+            unfit = [
+                lane for lane, one in state.lanes.items() if len(one.sources) != sources or lane >= state.lane_count
+            ]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, StateError):
                 raise
@@ -122,8 +124,8 @@ def _merge(parts: Sequence[StreamState]) -> StreamState:
             raise StateError(f"state {index} belongs to another stream than state 0:\n  " + "\n  ".join(lines))
         if (part.number, part.rows, part.ended) != (first.number, first.rows, first.ended):
             raise StateError(
-                f"state {index} was saved at row {part.rows:,} of pass {part.number} and state 0 at row {first.rows:,} of "
-                f"pass {first.number}; merge states that were saved at the same step"
+                f"state {index} was saved at row {part.rows:,} of pass {part.number} and state 0 at row {first.rows:,} "
+                f"of pass {first.number}; merge states that were saved at the same step"
             )
         for lane, state in part.lanes.items():
             if lane not in lanes or lanes[lane].rows < state.rows:

@@ -1,1 +1,1 @@
-
+"""Encode: tokenizers, and the engines that turn texts into ids."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 import xxhash
 
 from streamfeed.errors import BudgetError
@@ -19,6 +18,7 @@ from streamfeed.lane.windows import WindowReader
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from streamfeed.encode.protocol import Engine
@@ -44,7 +44,7 @@ class LaneTools:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Consecutive rows of a lane: int32 ``[n, length]``, all of ``seq_len`` tokens but for the last row of a finite pass.
+    """Consecutive rows of a lane, int32 ``[n, length]``: of ``seq_len`` tokens but for the last row of a finite pass.
 
     ``starts``: int64, sorted, where documents start, as ``row * length + column``; row starts are not listed.
     ``chains[i]`` is the chained hash behind row ``i``. The rest gives the state behind any row.

@@ -21,7 +21,7 @@ __all__ = ["Mixer", "position"]
 
 @dataclass(slots=True)
 class _Feed:
-    """One source of the lane: its coming runs, the run in hand, how many of its documents were taken, and where it stands."""
+    """One source of the lane: its coming runs, the run in hand, how many documents of that were taken, its place."""
 
     runs: Ahead[Run]
     weight: float
@@ -31,10 +31,10 @@ class _Feed:
 
 
 class Mixer:
-    """Hands out runs: whole ones from a single source; one document at a time from the source furthest behind otherwise.
+    """Hands out runs: whole ones of a single source; else one document at a time, of the source furthest behind.
 
-    A source is behind by ``due - tokens``: what its weight entitles it to of all tokens taken so far, less what was taken
-    from it. Deterministic, ties go to the first source. A source that ends (in a finite pass) drops out.
+    A source is behind by ``due - tokens``: what its weight entitles it to of all tokens taken so far, less what was
+    taken from it. Deterministic, ties go to the first source. A source that ends (in a finite pass) drops out.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Mixer:
         return max(live, key=lambda index: (self._feeds[index].state.due - self._feeds[index].state.tokens, -index))
 
     def _document(self, feed: _Feed) -> Run | None:
-        """Cut the next document off the feed's run; None where the feed turned out to have ended, or to need another look."""
+        """Cut the next document off the feed's run; None where the feed has ended, or all feeds need another look."""
         if feed.run is None or feed.taken >= len(feed.run.offsets) - 1:
             feed.run, feed.taken = self._next_run(feed), 0
             if feed.run is None:

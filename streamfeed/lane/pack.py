@@ -19,8 +19,9 @@ __all__ = ["ConcatPacker", "Packed"]
 class Packed:
     """Rows that one run completed.
 
-    ``rows``: int32 ``[n, seq_len]``. ``starts``: int64, sorted, where documents start, as ``row * seq_len + column``; a row's
-    own start is not among them unless a document starts there too. ``carried`` tokens of row 0 are from earlier runs.
+    ``rows``: int32 ``[n, seq_len]``. ``starts``: int64, sorted, where documents start, as ``row * seq_len + column``; a
+    row's own start is not among them unless a document starts there too. ``carried`` tokens of row 0 are from earlier
+    runs.
     """
 
     rows: NDArray[np.int32]

@@ -17,7 +17,7 @@ __all__ = ["UnitRecords"]
 
 
 class UnitRecords:
-    """Reads a unit from a cursor on; :meth:`take` hands out its records, stride applied by the caller through ``record``.
+    """Reads a unit from a cursor on; :meth:`take` hands out all its records, the caller applies the stride.
 
     ``record`` is the ordinal in the unit of the next record, ``cursor`` where a fresh reader finds it.
     """

@@ -57,8 +57,8 @@ class Run:
     """Documents ``first`` to ``first + len(offsets) - 2`` of ``window`` of source ``source``.
 
     Document ``i`` of the run is ``ids[offsets[i]:offsets[i + 1]]``. Where its first tokens are in earlier rows already,
-    ``offsets[0]`` is that number, negative. ``entered`` is what the window's tally adds when this run is taken (the first
-    of its window), ``counted`` says that the first document's tokens were counted before a resume.
+    ``offsets[0]`` is that number, negative. ``entered`` is what the window's tally adds when this run is taken (the
+    first of its window), ``counted`` says that the first document's tokens were counted before a resume.
     """
 
     source: int

@@ -19,8 +19,8 @@ class Place:
     """A place in a lane's reading of a source: where a window begins or ends.
 
     ``unit`` counts the units of the lane's hand of ``epoch``; ``seek`` and ``skip`` are the reader's cursor in it;
-    ``record`` is the ordinal, in the unit, of the record at the cursor; ``window`` counts the epoch's windows that held a
-    document; ``whole`` is set once the lane reads the source whole (its own share held no document).
+    ``record`` is the ordinal, in the unit, of the record at the cursor; ``window`` counts the epoch's windows that held
+    a document; ``whole`` is set once the lane reads the source whole (its own share held no document).
     """
 
     epoch: int = 0

@@ -1,7 +1,7 @@
 """The texts of a window as one piece of memory.
 
-Thousands of separate strings of a window, freed in shuffled order, leave a heap full of holes, and a text with one emoji
-takes four bytes a character. One piece of UTF-8 a window takes what the texts take and goes back whole.
+Thousands of separate strings of a window, freed in shuffled order, leave a heap full of holes, and a text with one
+emoji takes four bytes a character. One piece of UTF-8 a window takes what the texts take and goes back whole.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Texts(Sequence[str]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
 
-    __hash__ = None  # type: ignore[assignment] - compared by value, and large
+    __hash__ = None  # type: ignore[assignment]  # compared by value, and large
 
     def sizes(self) -> list[int]:
         """Return every text's size in UTF-8 bytes."""

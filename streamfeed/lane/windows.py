@@ -1,7 +1,7 @@
 """Windows: the documents that a lane holds to shuffle, read in order from a place on.
 
-A window is a pure function of the shards' bytes, the rules and the place where it begins, so that a resume reads the same
-one again. It never reaches over the end of an epoch.
+A window is a pure function of the shards' bytes, the rules and the place where it begins, so that a resume reads the
+same one again. It never reaches over the end of an epoch.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ class WindowReader:
             if whole or self._rules.lanes == 1:
                 raise EmptyStreamError(
                     f"{self._plan.shards.url(0)} and {len(self._plan.shards) - 1} more shards hold no document: "
-                    f"{dropped.records:,} records were read in epoch {place.epoch}, {dropped.dropped() or 'none dropped'}"
+                    f"{dropped.records:,} records were read in epoch {place.epoch}, "
+                    f"{dropped.dropped() or 'none dropped'}"
                 )
             whole = True
         return Place(epoch=place.epoch + 1, whole=whole)
@@ -107,7 +108,7 @@ class WindowReader:
             gathering.close()
 
     def order(self, count: int, place: Place) -> NDArray[np.int64] | None:
-        """Return the order of the ``count`` documents of the window that begins at ``place``; None keeps the read one."""
+        """Return the order of the ``count`` documents of the window that begins at ``place``; None: as read."""
         if self._rules.shuffle_buffer == 0:
             return None
         key = order_key("window", self._rules.seed, self._source, place.epoch, self._lane, place.window)
@@ -137,8 +138,8 @@ class WindowReader:
     def without_tokens(self, epoch: int, documents: int) -> EmptyStreamError:
         """Return the error for an epoch of ``documents`` documents that hold no token."""
         return EmptyStreamError(
-            f"{self._plan.shards.url(0)} and {len(self._plan.shards) - 1} more shards: the tokenizer makes not one token "
-            f"of the {documents:,} documents that lane {self._lane} read in epoch {epoch}"
+            f"{self._plan.shards.url(0)} and {len(self._plan.shards) - 1} more shards: the tokenizer makes not one "
+            f"token of the {documents:,} documents that lane {self._lane} read in epoch {epoch}"
         )
 
     @property

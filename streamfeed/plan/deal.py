@@ -22,7 +22,8 @@ KEPT_EPOCHS = 4
 def deal(nbytes: NDArray[np.int64], order: NDArray[np.int64], ties: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Deal units to ``len(ties)`` lanes: in ``order``, each to the lane with the fewest bytes so far.
 
-    ``ties[rank]`` is the lane that wins ties before those after it. Returns each lane's units in the order it reads them.
+    ``ties[rank]`` is the lane that wins ties before those after it. Returns each lane's units in the order in which it
+    reads them.
     """
     if len(ties) == 1:
         return [order]

@@ -18,7 +18,7 @@ __all__ = ["ShardTable", "Stride", "Unit", "UnitTable"]
 
 
 class Stride(NamedTuple):
-    """Of a unit's records, those whose ordinal leaves ``phase`` when divided by ``step``; ``Stride()`` is all of them."""
+    """Of a unit's records, those whose ordinal leaves ``phase`` when divided by ``step``; ``Stride()`` is all."""
 
     phase: int = 0
     step: int = 1
@@ -36,9 +36,11 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShardTable:
-    """Shards of one source. ``text``: uint8, all URLs in UTF-8; ``ends``: int64 ``[n]``, where each ends; ``sizes``: int64
-    ``[n]``, bytes; ``kinds``: uint8 ``[n]``, index into ``kind_names``.
-    """  # noqa: D205
+    """Shards of one source.
+
+    ``text``: uint8, all URLs in UTF-8; ``ends``: int64 ``[n]``, where each ends; ``sizes``: int64 ``[n]``, bytes;
+    ``kinds``: uint8 ``[n]``, index into ``kind_names``.
+    """
 
     text: NDArray[np.uint8]
     ends: NDArray[np.int64]
@@ -75,9 +77,11 @@ class ShardTable:
 
 @dataclass(frozen=True, slots=True)
 class UnitTable:
-    """Units of one source, in listed order. All int64 ``[n]``: ``shard``, extent ``start`` and ``stop``, stride ``phase``
-    and ``step``, and ``nbytes``, the stored bytes that the unit stands for (at least 1; a stride counts its share).
-    """  # noqa: D205
+    """Units of one source, in listed order.
+
+    All int64 ``[n]``: ``shard``, extent ``start`` and ``stop``, stride ``phase`` and ``step``, and ``nbytes``, the
+    stored bytes that the unit stands for (at least 1; a stride counts its share).
+    """
 
     shard: NDArray[np.int64]
     start: NDArray[np.int64]

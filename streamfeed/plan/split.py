@@ -1,7 +1,7 @@
 """How many lanes a run has, and the units that feed them.
 
-``lanes="auto"`` depends on the corpus, never on ranks or workers. Shards are split only when there are too few of them, so
-that a corpus of many shards costs one listing and not a footer each.
+``lanes="auto"`` depends on the corpus, never on ranks or workers. Shards are split only when there are too few of
+them, so that a corpus of many shards costs one listing and not a footer each.
 """
 
 from __future__ import annotations
