@@ -65,7 +65,7 @@ class BatchArrays:
 
 
 def _count_piece_by_piece(pieces: NDArray[np.int64], positions: NDArray[np.int64]) -> None:
-    """Fill ``positions``, ``[rows, seq_len]``, with 0, 1, 2, ... from each of ``pieces`` on; they hold all row starts."""
+    """Fill ``positions``, ``[rows, seq_len]``, with 0, 1, 2, ... from each of ``pieces`` on, row starts included."""
     seq_len = positions.shape[1]
     counts = np.arange(seq_len)
     positions[:] = counts
