@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.corpora import KINDS
-from tests.streams import Run, corpus, equal, stream, take
 
 from streamfeed import Source, StreamConfig
+from tests.corpora import KINDS
+from tests.streams import Batches, Run, corpus, equal, stream, take
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.usefixtures("one_engine")
 
@@ -25,9 +27,10 @@ AHEAD, ALL_THE_REST = 12, 7
 
 def check_every_batch(config: StreamConfig, most: int | None) -> None:
     run = fresh(config)
-    whole, states = [], [run.state()]
-    for batch in take_one_by_one(run, most):
-        whole.append(batch)
+    whole: Batches = []
+    states = [run.state()]
+    while len(whole) != most and (batch := take(run.loaders[0], 1)):
+        whole += batch
         states.append(run.state())
     assert len(whole) > 20
     for taken, state in enumerate(states):
@@ -35,16 +38,6 @@ def check_every_batch(config: StreamConfig, most: int | None) -> None:
         ends = most is None and taken + len(rest) == len(whole)
         found = take(fresh(config, state).loaders[0], None if ends else len(rest))
         assert equal(found, rest), f"resumed behind batch {taken}"
-
-
-def take_one_by_one(run: Run, most: int | None) -> Any:
-    loader = run.loaders[0]
-    count = 0
-    for batch in loader:
-        yield {name: tensor.numpy() for name, tensor in batch.items()}
-        count += 1
-        if count == most:
-            return
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from tests.corpora import KINDS
 from tests.streams import Run, corpus, global_rows, stream
 
-from streamfeed import StreamConfig
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from streamfeed import StreamConfig
 
 RANKS = (1, 2, 3, 4, 5, 7)
 NAMES = ("input_ids", "labels", "position_ids")
