@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tests.corpora import FIELDS, texts_with_ids, write_shard
 from numpy.typing import NDArray
 
 from streamfeed import Source, StreamConfig, StreamLoader, merge_states
+from tests.corpora import FIELDS, texts_with_ids, write_shard
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Batches = list[dict[str, NDArray[np.int64]]]
 CACHE = Path(tempfile.gettempdir()) / "streamfeed-test-proofs"
@@ -128,5 +130,6 @@ def documents(per_rank: Sequence[Batches], lanes: int, eos: int) -> list[list[in
 def equal(left: Batches, right: Batches) -> bool:
     """Say whether two lists of batches are the same to the bit."""
     return len(left) == len(right) and all(
-        a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a) for a, b in zip(left, right, strict=True)
+        a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+        for a, b in zip(left, right, strict=True)
     )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from streamfeed.lane.pack import ConcatPacker
 from streamfeed.lane.runs import Run, _behind, _empties
 from streamfeed.lane.state import Place
+from streamfeed.lane.texts import Texts
 from streamfeed.lane.windows import Window
 from streamfeed.stats import Tally
 from tests.lanes import ids
@@ -19,7 +20,7 @@ from tests.lanes import ids
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-NO_WINDOW = Window(Place(), Place(), [], "", Tally())
+NO_WINDOW = Window(Place(), Place(), Texts(bytearray(), []), "", Tally())
 Packing = tuple[list[list[int]], list[int]]
 
 

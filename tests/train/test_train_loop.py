@@ -1,3 +1,5 @@
+"""The training loop over rows from nothing: resume to the bit, ends, skips, branches."""
+
 from __future__ import annotations
 
 import json
@@ -7,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from fake_stream import ROWS_OF_AN_EPOCH, FakeLoader
 from rich.console import Console
 from safetensors.torch import load_file
 
@@ -18,6 +19,7 @@ from streamfeed.train.cli import Plan, plan
 from streamfeed.train.flags import to_yaml
 from streamfeed.train.metrics import read_metrics
 from streamfeed.train.progress import Reporter
+from tests.train.fake_stream import ROWS_OF_AN_EPOCH, FakeLoader, row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,8 +111,6 @@ def test_the_run_folder_holds_what_it_promises() -> None:
 
 
 def _labels(rows: range) -> Iterator[int]:
-    from fake_stream import row
-
     for g in rows:
         yield int((row(g, 16)["labels"][1:] != -100).sum())
 

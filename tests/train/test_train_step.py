@@ -1,9 +1,10 @@
+"""One optimizer step: losses, gradients, rates and what is refused."""
+
 from __future__ import annotations
 
 import pytest
 import torch
 from accelerate import Accelerator
-from fake_stream import VOCABULARY, collate, row
 
 from streamfeed.encode.tokenizer import TokenizerSpec
 from streamfeed.errors import ConfigError
@@ -11,6 +12,7 @@ from streamfeed.train.config import ModelConfig
 from streamfeed.train.job import rows_to_skip
 from streamfeed.train.model import build_model, check_fits, parameter_groups
 from streamfeed.train.step import backward, count_labels, learning_rate, micro_batches, summed_loss
+from tests.train.fake_stream import VOCABULARY, collate, row
 
 TINY = ModelConfig(hidden_size=16, num_layers=2, num_heads=2, intermediate_size=32)
 TOKENIZER = TokenizerSpec("{}", "fake", 0, None, None, VOCABULARY, "fake")
