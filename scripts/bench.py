@@ -3,8 +3,9 @@
     python scripts/bench.py                       # workers 0, 1, 2; three interleaved rounds
     python scripts/bench.py --soak-gb 5           # memory of the process tree while 5 GB of text stream by
 
-The corpus is every distinct source text found in this Python installation (standard library, site-packages), once, as
-Parquet; a byte-level BPE of 32,768 entries is trained on a part of it. Both are made on the first run, in ``--folder``.
+The corpus is every distinct source text under ``--roots`` (this Python's standard library and site-packages), once, as
+Parquet; files over 16 kB are cut at line ends. A byte-level BPE of 32,768 entries is trained on a part of it. Both are
+made on the first run, in ``--folder``.
 Each measurement is a process of its own, so that no cache is warm. The bare loop reads nothing: its texts lie in memory.
 """
 
@@ -26,6 +27,7 @@ from typing import Any
 SUFFIXES = {".py", ".pyi", ".h", ".hpp", ".c", ".cpp", ".cuh", ".rst", ".md", ".txt"}
 SLICE_CHARACTERS = 256 << 10
 SHARDS = 16
+MOST_CHARACTERS = 16 << 10
 EOS = "<|endoftext|>"
 
 
@@ -35,7 +37,7 @@ def main() -> None:
         result = {"bare": bare, "stream": stream, "soak": soak}[arguments.measure](arguments)
         sys.stdout.write(json.dumps(result) + "\n")
         return
-    make_corpus(arguments.folder)
+    make_corpus(arguments.folder, arguments.roots)
     if arguments.soak_gb:
         measure(arguments, "bare")
         show_soak(measure(arguments, "soak", arguments.workers[-1]))
@@ -46,6 +48,8 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path.home() / ".cache" / "streamfeed" / "bench")
+    roots = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib")]
+    parser.add_argument("--roots", type=Path, nargs="+", default=roots, help="folders to take source texts from")
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=8)
@@ -60,11 +64,10 @@ def parse() -> argparse.Namespace:
 # The corpus
 
 
-def source_texts() -> Iterator[str]:
+def source_texts(roots: list[Path]) -> Iterator[str]:
     """Yield every distinct text once, in an order that mixes packages."""
     import xxhash
 
-    roots = [Path(sysconfig.get_path("stdlib")), Path(sysconfig.get_path("purelib"))]
     paths = {path.resolve() for root in roots for path in root.rglob("*") if path.suffix in SUFFIXES and path.is_file()}
     seen: set[int] = set()
     for path in sorted(paths, key=lambda path: xxhash.xxh3_64_intdigest(bytes(path))):
@@ -75,10 +78,24 @@ def source_texts() -> Iterator[str]:
         digest = xxhash.xxh3_64_intdigest(text.encode())
         if len(text) > 200 and digest not in seen:
             seen.add(digest)
-            yield text
+            yield from cut(text)
 
 
-def make_corpus(folder: Path) -> None:
+def cut(text: str) -> Iterator[str]:
+    """Cut ``text`` at line ends into pieces of at most about ``MOST_CHARACTERS``."""
+    piece: list[str] = []
+    size = 0
+    for line in text.splitlines(keepends=True):
+        if size and size + len(line) > MOST_CHARACTERS:
+            yield "".join(piece)
+            piece, size = [], 0
+        piece.append(line)
+        size += len(line)
+    if piece:
+        yield "".join(piece)
+
+
+def make_corpus(folder: Path, roots: list[Path]) -> None:
     if (folder / "done").exists():
         return
     import pyarrow as pa
@@ -86,10 +103,10 @@ def make_corpus(folder: Path) -> None:
 
     say(f"writing the corpus to {folder}")
     (folder / "data").mkdir(parents=True, exist_ok=True)
-    texts = list(source_texts())
+    texts = list(source_texts(roots))
     for shard in range(SHARDS):
         table = pa.table({"text": texts[shard::SHARDS]})
-        pq.write_table(table, folder / "data" / f"{shard:03}.parquet", compression="zstd", row_group_size=1000)
+        pq.write_table(table, folder / "data" / f"{shard:03}.parquet", compression="zstd", row_group_size=500)
     train_tokenizer(texts[:: max(1, len(texts) // 6000)], folder / "tokenizer")
     (folder / "done").touch()
 

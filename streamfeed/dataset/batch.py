@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,7 +68,7 @@ class BatchArrays:
 def _count_piece_by_piece(pieces: NDArray[np.int64], positions: NDArray[np.int64]) -> None:
     """Fill ``positions``, ``[rows, seq_len]``, with 0, 1, 2, ... from each of ``pieces`` on, row starts included."""
     seq_len = positions.shape[1]
-    counts = np.arange(seq_len)
+    counts = _counts(seq_len)
     positions[:] = counts
     flat = positions.reshape(-1)
     bounds = pieces.tolist()
@@ -84,3 +85,11 @@ def _count_at_once(pieces: NDArray[np.int64], positions: NDArray[np.int64]) -> N
     np.subtract(pieces[1:], pieces[:-1], out=lengths[:-1])
     lengths[-1] = total - pieces[-1]
     np.subtract(np.arange(total), np.repeat(pieces, lengths), out=positions.reshape(-1))
+
+
+@lru_cache(maxsize=4)
+def _counts(seq_len: int) -> NDArray[np.int64]:
+    """Return 0, 1, 2, ... as a read-only array: every batch needs the same one."""
+    counts = np.arange(seq_len)
+    counts.flags.writeable = False
+    return counts

@@ -8,9 +8,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Self
 
 import orjson
-import torch
 
-from streamfeed.dataset.batch import BatchArrays
 from streamfeed.dataset.resolve import Resolved, resolve_config
 from streamfeed.dataset.share import Share
 from streamfeed.dataset.state import StreamState
@@ -18,6 +16,7 @@ from streamfeed.encode.proof import default_cache_dir, prove
 from streamfeed.errors import ConfigError, EmptyStreamError
 from streamfeed.loader.history import History
 from streamfeed.loader.job import InProcess, Job
+from streamfeed.loader.memory import Batch, BatchMemory
 from streamfeed.loader.pool import RemoteWorker, start_workers, stop_workers, warm_up
 from streamfeed.loader.reader import Channel, RankReader
 from streamfeed.loader.report import Report
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "StreamLoader"]
 
 logger = logging.getLogger(__name__)
-
-Batch = dict[str, torch.Tensor]
 
 
 class StreamLoader:
@@ -73,6 +70,8 @@ class StreamLoader:
         self._cache_dir = default_cache_dir() if cache_dir is None else cache_dir
         self._resolved: Resolved = resolve_config(config)
         self._verdict = prove(self._resolved.tokenizer, self._cache_dir)
+        self._memory = BatchMemory(batch_size, config.seq_len)
+        self._pad = self.tokenizer.eos_id if self.tokenizer.pad_id is None else self.tokenizer.pad_id
         self._stats = ReadStats()
         self._workers: list[RemoteWorker] = []
         self._stop = weakref.finalize(self, stop_workers, self._workers, os.getpid())
@@ -121,14 +120,11 @@ class StreamLoader:
     def _next(self) -> Batch | None:
         if self._ended:
             return None
-        batch = self._empty_batch()
-        arrays = BatchArrays(*(batch[name].numpy() for name in ("input_ids", "labels", "position_ids")))
-        tokenizer = self.tokenizer
-        pad = tokenizer.eos_id if tokenizer.pad_id is None else tokenizer.pad_id
+        slot = self._memory.take()
         try:
             if self._reader is None:
                 self._reader = self._open()
-            filled = self._reader.fill(arrays, pad)
+            filled = self._reader.fill(slot.arrays, self._pad)
         except BaseException:
             self.close()  # what comes next starts again behind the last batch
             raise
@@ -137,11 +133,7 @@ class StreamLoader:
             return None
         self._report.count(self.batch_size * self.config.seq_len, *filled)
         self._history.batch(self._reader.states())
-        return batch
-
-    def _empty_batch(self) -> Batch:
-        shape = (self.batch_size, self.config.seq_len)
-        return {name: torch.empty(shape, dtype=torch.int64) for name in ("input_ids", "labels", "position_ids")}
+        return slot.batch
 
     def _open(self) -> RankReader:
         if self._history.now.batches:

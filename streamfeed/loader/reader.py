@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -40,6 +41,13 @@ class _Part(NamedTuple):
     starts: NDArray[np.int32]
 
 
+class _Places(NamedTuple):
+    """Which rows of a batch come from one tap: ``rows``, int64, and the same as a slice where they are evenly spaced."""
+
+    rows: NDArray[np.int64]
+    place: slice | NDArray[np.int64]
+
+
 class _Tap:
     """One worker's rows, drawn message by message."""
 
@@ -48,6 +56,7 @@ class _Tap:
         self.states = b"{}"
         self._messages: deque[Message] = deque()
         self._next = 0
+        self._next_start = 0
         self._ended = False
 
     def draw(self, count: int) -> Iterator[_Part]:
@@ -61,10 +70,10 @@ class _Tap:
                 return
             first, last = self._next, min(self._next + count, len(message.ids))
             width = message.ids.shape[1]
-            begin, end = message.starts.searchsorted((first * width, last * width))
+            begin, end = self._next_start, bisect_left(message.starts, last * width, self._next_start)
+            self._next, self._next_start = last, end
             yield _Part(message.ids[first:last], message.lengths[first:last], message.starts[begin:end] - first * width)
             count -= last - first
-            self._next = last
 
     def has_more(self) -> bool:
         """Say whether any row to come is not empty; may wait for a message."""
@@ -78,7 +87,7 @@ class _Tap:
         """Return the message that holds the next row, or None at the end."""
         while self._messages and self._next >= len(self._messages[0].ids):
             self._messages.popleft()
-            self._next = 0
+            self._next = self._next_start = 0
             self.channel.release()
         if not self._messages and not self._receive():
             return None
@@ -106,7 +115,7 @@ class RankReader:
         self._slots = share.slots
         self._taps = [_Tap(channel) for channel in channels]
         self._t = first
-        self._places: dict[tuple[int, int], list[NDArray[np.int64]]] = {}
+        self._places: dict[tuple[int, int], list[_Places]] = {}
 
     def states(self) -> tuple[bytes, ...]:
         """Return each worker's lanes' states, as JSON, at or before the last row handed out."""
@@ -121,35 +130,38 @@ class RankReader:
         lengths = np.zeros(count, dtype=np.int32)
         starts: list[NDArray[np.int64]] = []
         for tap, places in zip(self._taps, self._layout(count), strict=True):
-            drawn = 0
-            for part in tap.draw(len(places)):
-                where = places[drawn : drawn + len(part.rows)]
-                batch.put(_as_slice(where), part.rows)
-                lengths[where] = part.lengths
+            drawn, wanted = 0, len(places.rows)
+            for part in tap.draw(wanted):
+                rows, place = places if len(part.rows) == wanted else _cut(places, drawn, len(part.rows))
+                batch.put(place, part.rows)
+                lengths[place] = part.lengths
                 row = part.starts // seq_len
-                starts.append(part.starts + (where[row] - row) * seq_len)
-                drawn += len(where)
+                starts.append(part.starts + (rows[row] - row) * seq_len)
+                drawn += len(rows)
         self._t += count
-        if not lengths.any() and not any(tap.has_more() for tap in self._taps):
+        empty = count - int(np.count_nonzero(lengths))
+        if empty == count and not any(tap.has_more() for tap in self._taps):
             return None
         batch.finish(lengths, starts, pad)
-        return int(lengths.sum()), count - int(np.count_nonzero(lengths))
+        return sum(lengths.tolist()), empty
 
-    def _layout(self, count: int) -> list[NDArray[np.int64]]:
+    def _layout(self, count: int) -> list[_Places]:
         """Return which rows of the next batch come from which tap; the same whenever the slots come round to here."""
         key = (self._t % self._slots, count)
         if key not in self._places:
             workers = (key[0] + np.arange(count)) % self._slots % len(self._taps)
-            self._places[key] = [np.flatnonzero(workers == index) for index in range(len(self._taps))]
+            rows = [np.flatnonzero(workers == index) for index in range(len(self._taps))]
+            self._places[key] = [_cut(_Places(places, places), 0, len(places)) for places in rows]
         return self._places[key]
 
 
-def _as_slice(places: NDArray[np.int64]) -> slice | NDArray[np.int64]:
-    """Return evenly spaced places as a slice: numpy copies whole rows then, without an index array."""
-    first, last = int(places[0]), int(places[-1])
-    if len(places) == 1:
-        return slice(first, first + 1)
-    step = int(places[1]) - first
-    if last - first != step * (len(places) - 1) or (len(places) > 3 and not (places[1:] - places[:-1] == step).all()):
-        return places
-    return slice(first, last + 1, step)
+def _cut(places: _Places, start: int, count: int) -> _Places:
+    """Return ``count`` of ``places`` from ``start`` on; as a slice numpy copies whole rows without an index array."""
+    rows = places.rows[start : start + count]
+    if count < 2:
+        first = int(rows[0]) if count else 0
+        return _Places(rows, slice(first, first + count))
+    steps = rows[1:] - rows[:-1]
+    if (steps != steps[0]).any():
+        return _Places(rows, rows)
+    return _Places(rows, slice(int(rows[0]), int(rows[-1]) + 1, int(steps[0])))
