@@ -1,0 +1,127 @@
+"""The front door tells the truth: its code runs, its commands parse, and what it names is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from streamfeed.train.flags import Arguments, parse
+from tests.corpora import texts_with_ids, write_corpus
+from tests.streams import CACHE
+
+if TYPE_CHECKING:
+    from streamfeed.train.config import RunConfig
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = sorted(path for folder in ("", "streamfeed", "shards") for path in (ROOT / folder).glob("*.md"))
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def here(tmp_path: Path, tokenizer_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder as the README's readers have it: a corpus and a tokenizer."""
+    write_corpus("jsonl.zst", tmp_path / "corpus", texts_with_ids(600), shards=3)
+    (tmp_path / "tokenizer").symlink_to(tokenizer_folder)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(CACHE))
+    return tmp_path
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("here")
+def test_the_lines_of_python_run_and_the_resumed_loader_gives_the_next_row() -> None:
+    seen: list[dict[str, torch.Tensor]] = []
+
+    def model(*, use_cache: bool, **batch: torch.Tensor) -> SimpleNamespace:
+        assert not use_cache
+        seen.append(batch)
+        return SimpleNamespace(loss=torch.zeros(()))
+
+    (code,) = blocks("python")
+    names: dict[str, Any] = {"model": model}
+    exec(compile(code, "README.md", "exec"), names)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 10
+    assert [batch["labels"].shape for batch in seen] == [(8, 128)] * 5
+    with names["loader"] as loader, names["again"] as again:
+        rows = next(iter(loader))
+        following = [next(iter(again)) for _ in range(2)]
+    for name in ("input_ids", "labels", "position_ids"):
+        assert torch.equal(rows[name], torch.cat([batch[name] for batch in following]))
+
+
+def settings_of(words: list[str]) -> RunConfig:
+    return parse(Arguments.split(words))
+
+
+def test_the_flags_of_the_main_job_are_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mixture.yaml").write_text(blocks("yaml")[0])
+    found = re.findall(r"python -m streamfeed\.train(.*?)(?: +#.*)?(?:$|`)", README.replace("\\\n", ""), re.MULTILINE)
+    commands = [shlex.split(words) for words in found if words.strip()]
+    assert len(commands) == 3
+    for words in commands:
+        settings_of(words)
+
+
+def test_the_yaml_is_a_config_of_the_main_job(tmp_path: Path) -> None:
+    (text,) = blocks("yaml")
+    (tmp_path / "mixture.yaml").write_text(text)
+    config = settings_of(["--config", str(tmp_path / "mixture.yaml")])
+    config.check()
+    assert [source.weight for source in config.data.sources or []] == [0.7, 0.3]
+
+
+def test_every_test_that_a_page_names_exists() -> None:
+    named = {
+        found for page in PAGES for found in re.findall(r"`(tests/\S+?)::(\w+)`", page.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 20
+    assert sorted(f"{path}::{name}" for path, name in named if name not in defined_in(ROOT / path)) == []
+
+
+def defined_in(path: Path) -> set[str]:
+    if not path.is_file():
+        return set()
+    return {node.name for node in ast.parse(path.read_bytes()).body if isinstance(node, ast.FunctionDef)}
+
+
+def test_every_path_of_the_tree_exists() -> None:
+    paths = list(tree(blocks("text")[-1]))
+    assert len(paths) > 10
+    assert [str(path) for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_every_part_of_the_package_is_in_the_tree() -> None:
+    listed = {path.name for path in tree(blocks("text")[-1]) if path.parent.name == "streamfeed"}
+    parts = {path.name for path in (ROOT / "streamfeed").iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert listed == parts - {"__init__.py", "__pycache__"}
+
+
+def tree(text: str) -> list[Path]:
+    """Read an annotated tree: two spaces of indent a level, the name, then words about it."""
+    found: list[Path] = []
+    above: list[str] = []
+    for line in text.splitlines():
+        name = line.split()[0]
+        level = (len(line) - len(line.lstrip())) // 2
+        above[level:] = [name]
+        found.append(Path(*above))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_that_a_page_links_to_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    named = re.findall(r"`((?:streamfeed|scripts|shards|tests)/[\w./-]*)`", text)
+    assert [name for name in named if name != "shards/demo/" and not (ROOT / name).exists()] == []
