@@ -1,7 +1,7 @@
 """Memory for batches that is taken again once nobody holds the batch any more.
 
-Fresh memory for every batch costs more than filling it: the kernel hands it out zeroed, page by page. A batch still owns
-its memory: it is only taken again when no tensor, view or array of it is left, which reference counts say exactly.
+Fresh memory for every batch costs more than filling it: the kernel hands it out zeroed, page by page. A batch still
+owns its memory: it is only taken again when no tensor, view or array of it is left, which reference counts say exactly.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Slot(NamedTuple):
 
 
 class BatchMemory:
-    """Hands out batches of ``rows`` rows of ``seq_len`` tokens: three int64 tensors ``[rows, seq_len]``, contents undefined."""
+    """Hands out batches: three int64 tensors ``[rows, seq_len]`` each, contents undefined."""
 
     def __init__(self, rows: int, seq_len: int) -> None:
         self._shape = (3, rows, seq_len)

@@ -42,7 +42,7 @@ class _Part(NamedTuple):
 
 
 class _Places(NamedTuple):
-    """Which rows of a batch come from one tap: ``rows``, int64, and the same as a slice where they are evenly spaced."""
+    """Which rows of a batch come from one tap: ``rows``, int64, and as a slice where they are evenly spaced."""
 
     rows: NDArray[np.int64]
     place: slice | NDArray[np.int64]
