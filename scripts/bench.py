@@ -6,7 +6,8 @@
 The corpus is every distinct source text under ``--roots`` (this Python's standard library and site-packages), once, as
 Parquet; files over 16 kB are cut at line ends. A byte-level BPE of 32,768 entries is trained on a part of it. Both are
 made on the first run, in ``--folder``.
-Each measurement is a process of its own, so that no cache is warm. The bare loop reads nothing: its texts lie in memory.
+Each measurement is a process of its own, so that no cache is warm. The bare loop reads nothing: its texts lie in
+memory.
 """
 
 from __future__ import annotations
@@ -20,9 +21,13 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from streamfeed import StreamLoader
 
 SUFFIXES = {".py", ".pyi", ".h", ".hpp", ".c", ".cpp", ".cuh", ".rst", ".md", ".txt"}
 SLICE_CHARACTERS = 256 << 10
@@ -156,7 +161,7 @@ def bare(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"tokens": tokens, "seconds": seconds, "tokens_per_s": tokens / seconds}
 
 
-def loader_for(arguments: argparse.Namespace, epochs: int | None) -> Any:
+def loader_for(arguments: argparse.Namespace, epochs: int | None) -> StreamLoader:
     from streamfeed import Source, StreamConfig, StreamLoader
 
     lanes = arguments.lanes if arguments.lanes == "auto" else int(arguments.lanes)
@@ -249,7 +254,8 @@ def tree_pss() -> int:
 
 
 def measure(arguments: argparse.Namespace, what: str, workers: int = 0) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--measure", what, "--workers", str(workers), "--folder", str(arguments.folder)]
+    command = [sys.executable, __file__, "--measure", what, "--workers", str(workers)]
+    command += ["--folder", str(arguments.folder)]
     command += ["--batch-size", str(arguments.batch_size), "--seq-len", str(arguments.seq_len)]
     command += ["--lanes", str(arguments.lanes), "--soak-gb", str(arguments.soak_gb)]
     if arguments.start_method:
