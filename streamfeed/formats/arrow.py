@@ -1,9 +1,11 @@
-"""Arrow arrays of any text type as Python strings."""
+"""Arrow arrays of any text type as texts, in place where they are UTF-8 already."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
 import pyarrow as pa
 
 from streamfeed.formats.protocol import Bad, Value
@@ -11,7 +13,48 @@ from streamfeed.formats.protocol import Bad, Value
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["innermost", "texts_of"]
+__all__ = ["ArrowTexts", "innermost", "texts_of"]
+
+
+class ArrowTexts(Sequence[Value]):
+    """The values of a string array, left in Arrow's memory: strings and None as a sequence, UTF-8 through :meth:`utf8`.
+
+    Takes a tenth of the time of making strings that are only made bytes again. The array must be valid UTF-8.
+    """
+
+    def __init__(self, array: Any) -> None:  # noqa: ANN401
+        _, offsets, data = array.buffers()
+        width = np.int64 if pa.types.is_large_string(array.type) else np.int32
+        bounds = np.frombuffer(offsets, dtype=width)[array.offset : array.offset + len(array) + 1]
+        self._data = memoryview(b"" if data is None else data)
+        self._bounds: list[int] = bounds.tolist()
+        self._null: list[bool] | None = array.is_null().to_pylist() if array.null_count else None
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    def utf8(self, index: int) -> memoryview | None:
+        """Return value ``index`` as UTF-8, valid as long as it is held."""
+        if self._null is not None and self._null[index]:
+            return None
+        return self._data[self._bounds[index] : self._bounds[index + 1]]
+
+    @overload
+    def __getitem__(self, index: int) -> Value: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Value]: ...
+    def __getitem__(self, index: int | slice) -> Value | list[Value]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if index >= len(self):
+            raise IndexError(index)
+        found = self.utf8(index)
+        return None if found is None else str(found, "utf-8")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def innermost(array: Any) -> Any:  # noqa: ANN401
@@ -30,15 +73,18 @@ def innermost(array: Any) -> Any:  # noqa: ANN401
             return array
 
 
-def texts_of(array: Any, where: Callable[[int], str]) -> list[Value]:  # noqa: ANN401
+def texts_of(array: Any, where: Callable[[int], str]) -> Sequence[Value]:  # noqa: ANN401
     """Return the values of a string, binary or null array; those that are no UTF-8 are bad at ``where(index)``."""
     if pa.types.is_null(array.type):
         return [None] * len(array)
+    strings = _as(array, text=True)
+    if pa.types.is_string_view(strings.type):
+        strings = strings.cast(pa.large_string())
     try:
-        found: list[Value] = _as(array, text=True).to_pylist()
-    except UnicodeDecodeError:
+        strings.validate(full=True)
+    except pa.ArrowInvalid:
         return [_decoded(data, i, where) for i, data in enumerate(_as(array, text=False).to_pylist())]
-    return found
+    return ArrowTexts(strings)
 
 
 def _as(array: Any, *, text: bool) -> Any:  # noqa: ANN401

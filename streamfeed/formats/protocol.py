@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from streamfeed.storage.files import ShardFile
 
@@ -60,7 +60,7 @@ class Chunk:
 
     seek: int
     skip: int
-    values: list[Value]
+    values: Sequence[Value]
 
 
 class Piece(NamedTuple):

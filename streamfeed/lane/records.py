@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from streamfeed.formats.arrow import ArrowTexts
 from streamfeed.formats.protocol import Chunk, Cursor, Format, Value
 from streamfeed.storage.files import ShardFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from streamfeed.plan.shards import Unit
     from streamfeed.stats import ReadStats
@@ -28,7 +29,8 @@ class UnitRecords:
         self.record = record
         self._seek, self._skip = cursor
         self._chunks: Iterator[Chunk] = reader.read(self.file, unit.extent, cursor)
-        self._values: list[Value] = []
+        self._values: Sequence[Value] = []
+        self._utf8: Callable[[int], memoryview | None] | None = None
         self._next = 0
 
     @property
@@ -43,14 +45,15 @@ class UnitRecords:
             if chunk is None:
                 return False
             self._seek, self._skip, self._values, self._next = chunk.seek, chunk.skip, chunk.values, 0
+            self._utf8 = chunk.values.utf8 if isinstance(chunk.values, ArrowTexts) else None
         return True
 
-    def take(self) -> Value:
-        """Hand out the next record; :meth:`fill` must have said that there is one."""
-        value = self._values[self._next]
-        self._next += 1
+    def take(self) -> Value | memoryview:
+        """Hand out the next record, as UTF-8 where it lies so in memory; :meth:`fill` must have said that there is one."""
+        index = self._next
+        self._next = index + 1
         self.record += 1
-        return value
+        return self._values[index] if self._utf8 is None else self._utf8(index)
 
     def give_back(self) -> None:
         """Undo the last :meth:`take`: its record is the next one again."""

@@ -212,7 +212,7 @@ class _Gathering:
             self._place = replace(self._place, unit=self._place.unit + 1, seek=0, skip=0, record=0)
         return None
 
-    def _keep(self, records: UnitRecords, tally: Tally) -> bytes | None:
+    def _keep(self, records: UnitRecords, tally: Tally) -> bytes | memoryview | None:
         """Take the next record; return its text in UTF-8, or None where it is not the lane's or not a document."""
         phase, step = records.stride
         mine = step == 1 or records.record % step == phase
@@ -223,9 +223,11 @@ class _Gathering:
         if value is None:
             tally.null += 1
             return None
-        if value == "":
+        if not isinstance(value, Bad) and not len(value):
             tally.empty += 1
             return None
+        if isinstance(value, memoryview):
+            return value
         bad = value
         if isinstance(value, str):
             try:
