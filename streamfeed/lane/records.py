@@ -49,7 +49,7 @@ class UnitRecords:
         return True
 
     def take(self) -> Value | memoryview:
-        """Hand out the next record, as UTF-8 where it lies so in memory; :meth:`fill` must have said that there is one."""
+        """Hand out the next record, as UTF-8 where it lies so in memory; :meth:`fill` must have returned True."""
         index = self._next
         self._next = index + 1
         self.record += 1
