@@ -111,7 +111,7 @@ def make_corpus(folder: Path, roots: list[Path]) -> None:
     texts = list(source_texts(roots))
     for shard in range(SHARDS):
         table = pa.table({"text": texts[shard::SHARDS]})
-        pq.write_table(table, folder / "data" / f"{shard:03}.parquet", compression="zstd", row_group_size=500)
+        pq.write_table(table, folder / "data" / f"{shard:03}.parquet", row_group_size=500)
     train_tokenizer(texts[:: max(1, len(texts) // 6000)], folder / "tokenizer")
     (folder / "done").touch()
 

@@ -13,7 +13,7 @@ from streamfeed.dataset.resolve import Resolved, resolve_config
 from streamfeed.dataset.share import Share
 from streamfeed.dataset.state import StreamState
 from streamfeed.encode.proof import default_cache_dir, prove
-from streamfeed.errors import ConfigError, EmptyStreamError
+from streamfeed.errors import BudgetError, ConfigError, EmptyStreamError
 from streamfeed.loader.history import History
 from streamfeed.loader.job import InProcess, Job
 from streamfeed.loader.memory import Batch, BatchMemory
@@ -132,8 +132,20 @@ class StreamLoader:
             self._end()
             return None
         self._report.count(self.batch_size * self.config.seq_len, *filled)
-        self._history.batch(self._reader.states())
+        states = self._reader.states()
+        if self.config.on_error == "skip" and states != self._history.now.parts:
+            self._check_budget(states)
+        self._history.batch(states)
         return slot.batch
+
+    def _check_budget(self, states: tuple[bytes, ...]) -> None:
+        """Stop when the lanes of this rank have together passed over more than any one of them may."""
+        tally = _tally(states)
+        if tally.skipped + tally.broken_shards > self.config.skip_budget:
+            self.close()
+            raise BudgetError(
+                f"{tally.dropped()}: more than skip_budget={self.config.skip_budget:,}; mend the shards or raise the budget"
+            )
 
     def _open(self) -> RankReader:
         if self._history.now.batches:
@@ -182,6 +194,8 @@ class StreamLoader:
         self._ended = True
         self._report.passes_over(_tally(states))
         self._stop_workers()
+        if self._report.summary():
+            logger.info("pass %d ended; of what was read, not trained on: %s", now.base.number, self._report.summary())
 
     # State
 

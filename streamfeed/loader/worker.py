@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import pyarrow as pa
 
 from streamfeed.encode.proof import thread_environment
+from streamfeed.loader.heap import Heap
 from streamfeed.loader.job import Job, Messages
 from streamfeed.loader.ring import SLOTS, Ring, SharedObject
 from streamfeed.loader.wire import Header, failure
@@ -108,6 +109,7 @@ def _serve(arguments: WorkerArguments, line: _Line) -> NoReturn:
     job: Job = arguments.jobs.get()[arguments.number]
     stats = ReadStats()
     free = list(range(SLOTS))
+    heap = Heap()
     executor = ThreadPoolExecutor(1, thread_name_prefix="read-ahead")
     try:
         messages = Messages(job.host(stats, executor), job)
@@ -119,6 +121,7 @@ def _serve(arguments: WorkerArguments, line: _Line) -> NoReturn:
             message = messages.next(buffers[slot])
             rows = len(message.ids)
             line.send(Header(slot, rows, len(message.starts), stats.bytes, message.states))
+            heap.tick()
         line.wait_for_end()
     finally:
         executor.shutdown(wait=False, cancel_futures=True)  # a failure must not wait for windows that nobody wants
