@@ -1,0 +1,72 @@
+"""Batch memory: taken again once nobody holds it, and never before."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from streamfeed.loader.memory import KEPT, Batch, BatchMemory
+
+
+def addresses(memory: BatchMemory, count: int) -> set[int]:
+    """Return where ``count`` batches lie that are held at once."""
+    held = [memory.take().batch for _ in range(count)]
+    return {batch["input_ids"].data_ptr() for batch in held}
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [
+        lambda batch: batch,
+        lambda batch: batch["labels"],
+        lambda batch: batch["input_ids"][1:, :3],
+        lambda batch: batch["position_ids"].numpy(),
+        lambda batch: batch["position_ids"].numpy()[:1],
+        lambda batch: memoryview(batch["labels"].numpy()),
+        lambda batch: torch.utils.dlpack.from_dlpack(batch["labels"]),  # type: ignore[attr-defined]
+    ],
+    ids=["batch", "tensor", "view", "array", "array view", "buffer", "dlpack"],
+)
+def test_memory_that_anything_holds_is_not_taken_again(hold: Callable[[Batch], Any]) -> None:
+    memory = BatchMemory(2, 5)
+    slot = memory.take()
+    slot.batch["labels"][:] = 7
+    held, where = hold(slot.batch), slot.batch["input_ids"].data_ptr()
+    del slot
+    gc.collect()
+    assert where not in addresses(memory, 2 * KEPT)
+    assert held is not None
+
+
+def test_memory_that_a_graph_holds_is_not_taken_again() -> None:
+    memory = BatchMemory(2, 5)
+    slot = memory.take()
+    slot.batch["input_ids"][:] = 1
+    where = slot.batch["input_ids"].data_ptr()
+    weight = torch.ones(3, 4, requires_grad=True)
+    loss = torch.nn.functional.embedding(slot.batch["input_ids"], weight).sum()
+    del slot
+    assert where not in addresses(memory, 2 * KEPT)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert weight.grad is not None
+    assert weight.grad[1].tolist() == [10.0] * 4
+
+
+def test_memory_that_nobody_holds_is_taken_again() -> None:
+    memory = BatchMemory(2, 5)
+    seen = {memory.take().batch["input_ids"].data_ptr() for _ in range(50)}
+    assert len(seen) == 1
+    many = addresses(memory, 3 * KEPT)
+    assert len(many) == 3 * KEPT
+
+
+def test_what_is_written_to_the_arrays_is_in_the_batch() -> None:
+    slot = BatchMemory(2, 3).take()
+    for value, array in enumerate((slot.arrays.input_ids, slot.arrays.labels, slot.arrays.position_ids)):
+        array[:] = value
+    assert [tensor.tolist() for tensor in slot.batch.values()] == [[[value] * 3] * 2 for value in range(3)]
+    assert all(tensor.dtype == torch.int64 for tensor in slot.batch.values())
