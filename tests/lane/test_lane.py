@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamfeed.errors import BudgetError
@@ -53,6 +53,7 @@ def test_a_lane_restarted_behind_any_row_goes_on_to_the_bit(kind: str, epochs: i
 TEXTS = st.lists(st.sampled_from(["a", "bb", "a longer text", "x" * 50, SILENT, "", None]), min_size=1, max_size=9)
 
 
+@settings(max_examples=20)
 @given(st.lists(TEXTS, min_size=1, max_size=3), st.data())
 def test_any_mixture_of_any_documents_is_resumed_behind_any_row(
     corpora: list[list[str | None]], data: st.DataObject

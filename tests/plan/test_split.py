@@ -152,8 +152,8 @@ def ids_read(of: ShardTable, split: Split, lanes: int, kind: str) -> Counter[int
                 mine = records.record % unit.stride.step == unit.stride.phase
                 value = records.take()
                 if mine:
-                    assert isinstance(value, str)
-                    found[id_of(value)] += 1
+                    assert isinstance(value, str | memoryview)
+                    found[id_of(str(value, "utf-8") if isinstance(value, memoryview) else value)] += 1
     return found
 
 
