@@ -51,8 +51,10 @@ class BatchArrays:
         partial = [row for row, length in enumerate(lengths.tolist()) if length < seq_len]
         for row in partial:
             self.input_ids[row, lengths[row] :] = pad
-        ends = [row * seq_len + int(lengths[row]) for row in partial]
-        pieces = np.concatenate((np.arange(0, total, seq_len), *starts, ends)).astype(np.int64, copy=False)
+        parts = [np.arange(0, total, seq_len), *starts]
+        if partial:
+            parts.append(np.asarray([row * seq_len + int(lengths[row]) for row in partial]))
+        pieces = np.concatenate(parts)
         pieces.sort()
         labels = self.labels.reshape(-1)
         labels[:] = self.input_ids.reshape(-1)

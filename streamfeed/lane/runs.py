@@ -34,21 +34,22 @@ class Frame:
 
     def around(self, encoded: Encoded) -> Encoded:
         """Return ``encoded`` with the special tokens; documents without tokens stay without."""
-        offsets = encoded.offsets
-        lengths = np.diff(offsets)
-        extra = 1 if self.bos is None else 2
-        framed = np.zeros_like(offsets)
-        np.cumsum(np.where(lengths > 0, lengths + extra, 0), out=framed[1:])
-        ids = np.full(int(framed[-1]), self.eos, dtype=np.int32)
-        source, bounds = encoded.ids, offsets.tolist()
-        for index, start in enumerate(framed[:-1].tolist()):
-            begin, end = bounds[index], bounds[index + 1]
-            if begin == end:
-                continue
-            if self.bos is not None:
-                ids[start] = self.bos
-                start += 1  # noqa: PLW2901
-            ids[start : start + end - begin] = source[begin:end]
+        lengths = encoded.offsets[1:] - encoded.offsets[:-1]
+        before = 0 if self.bos is None else 1
+        framed = np.zeros_like(encoded.offsets)
+        np.cumsum(np.where(lengths > 0, lengths + before + 1, 0), out=framed[1:])
+        ids = np.empty(int(framed[-1]), dtype=np.int32)
+        source, begin = encoded.ids, 0
+        starts = framed.tolist()
+        for start, end in zip(starts, encoded.offsets[1:].tolist(), strict=False):
+            if end > begin:
+                first = start + before
+                ids[first : first + end - begin] = source[begin:end]
+                begin = end
+        spoken = lengths > 0
+        ids[framed[1:][spoken] - 1] = self.eos
+        if self.bos is not None:
+            ids[framed[:-1][spoken]] = self.bos
         return Encoded(ids, framed)
 
 

@@ -23,7 +23,7 @@ class Texts(Sequence[str]):
     Equal to any sequence of the same strings. A slice is a list of strings, decoded when it is asked for.
     """
 
-    def __init__(self, data: bytearray, sizes: Sequence[int], order: NDArray[np.int64] | None = None) -> None:
+    def __init__(self, data: bytes, sizes: Sequence[int], order: NDArray[np.int64] | None = None) -> None:
         ends = np.cumsum(np.asarray(sizes, dtype=np.int64))
         begins = ends - np.asarray(sizes, dtype=np.int64)
         self._data = data

@@ -166,23 +166,24 @@ class _Gathering:
         """Gather one window; without texts when the epoch holds no more."""
         begin = self._place
         most_documents, most_bytes = self._reader.limits(begin)
-        data = bytearray()
-        sizes: list[int] = []
+        parts: list[bytes | memoryview] = []
+        total = 0
         tally = Tally()
-        while len(sizes) < most_documents and len(data) < most_bytes:
+        while len(parts) < most_documents and total < most_bytes:
             records = self._fill(tally)
             if records is None:
                 break
             text = self._keep(records, tally)
             if text is None:
                 continue
-            if sizes and len(data) + len(text) > most_bytes:
+            if parts and total + len(text) > most_bytes:
                 records.give_back()
                 tally.records -= 1
                 break
             tally.oversized += len(text) > most_bytes
-            data += text
-            sizes.append(len(text))
+            parts.append(text)
+            total += len(text)
+        data, sizes = b"".join(parts), [len(part) for part in parts]
         digest = xxhash.xxh3_64(data)
         digest.update(np.asarray(sizes, dtype=np.int64).tobytes())
         self._place = self._behind(begin, advanced=bool(sizes))
