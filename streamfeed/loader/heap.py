@@ -12,18 +12,27 @@ __all__ = ["Heap"]
 CALLS_BETWEEN_TRIMS = 64
 """Messages of 2 MB: about 130 MB of text, in which a trim's milliseconds do not show."""
 
+MALLOPT_TRIM_THRESHOLD, MALLOPT_MMAP_THRESHOLD = -1, -3
+KEEP_BYTES = 32 << 20
+
 
 class Heap:
-    """Keeps a worker's heap near what it uses.
+    """Keeps a worker's heap near what it uses, at few calls to the kernel.
 
     Windows are freed in another order than they were allocated, so that the C library's heap, and Arrow's own pool even
-    more so, come to hold half as much again as is used. Arrow is made to allocate from the C library, which is asked from
-    time to time to give free pages back; where it cannot (it is not glibc), nothing happens.
+    more so, come to hold half as much again as is used; left to itself, glibc gives the top of the heap back and asks for
+    it again, zeroed page by page, with every run of a few hundred kB. So Arrow is made to allocate from the C library,
+    which keeps what it has until it is asked, from time to time, to give free pages back. Where the C library is not
+    glibc, nothing happens.
     """
 
     def __init__(self) -> None:
         pa.set_memory_pool(pa.system_memory_pool())
         self._calls = 0
+        with contextlib.suppress(AttributeError, OSError):
+            libc = ctypes.CDLL(None)
+            libc.mallopt(MALLOPT_MMAP_THRESHOLD, KEEP_BYTES)
+            libc.mallopt(MALLOPT_TRIM_THRESHOLD, KEEP_BYTES)
 
     def tick(self) -> None:
         """Give free pages back every so many calls, the first included: by then the engine was built."""
