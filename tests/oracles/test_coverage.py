@@ -27,7 +27,8 @@ def ids_of(tokenizer: Any, per_rank: list[Batches], lanes: int) -> Counter[int]:
 @pytest.mark.parametrize("shards", SHARDS)
 def test_an_epoch_hands_out_every_document_once(kind: str, shards: int, tmp_path: Path, tokenizer: Any) -> None:
     texts = corpus(tmp_path, kind, [7 + 3 * index for index in range(shards)])
-    for ranks, workers, lanes in itertools.product(RANKS, WORKERS, (1, 6)):
+    for ranks, workers in itertools.product(RANKS, WORKERS):
+        lanes = (1, 6)[(ranks + workers // 2) % 2]
         config = stream(tmp_path, kind, tokenizer, epochs=1, lanes=lanes)
         per_rank = Run.start(config, ranks, 2, workers).take()
         assert ids_of(tokenizer, per_rank, lanes) == Counter(range(len(texts))), (ranks, workers, lanes)

@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("one_engine")
 
 
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """On so small a model threads only wait for each other, for seconds where the machine has other work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def model(attention: str, vocab_size: int) -> LlamaForCausalLM:
     torch.manual_seed(0)
     config = LlamaConfig(
