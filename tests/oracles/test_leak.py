@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from streamfeed.loader.loader import Batch
+
+Batch = dict[str, torch.Tensor]
 
 pytestmark = pytest.mark.usefixtures("one_engine")
 
