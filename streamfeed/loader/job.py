@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import orjson
+
 from streamfeed.dataset.host import Host
 from streamfeed.dataset.message import Buffers, Message, rounds_in
 from streamfeed.encode.engines import build_engine
@@ -72,6 +74,11 @@ class Job:
     def rows(self) -> int:
         """Rows of one full message."""
         return self.rounds * len(self.slots)
+
+    def lanes_json(self) -> bytes:
+        """Return the states with which the worker's lanes begin, as its messages carry them."""
+        lanes = [self.share.lane_at(slot) for slot in self.slots]
+        return orjson.dumps({str(lane): self.states[lane].to_json() for lane in lanes})
 
     def host(self, stats: ReadStats, executor: Executor | None) -> Host:
         """Build the lanes; this is where a worker loads its tokenizer engine."""

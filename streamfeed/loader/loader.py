@@ -14,9 +14,9 @@ from streamfeed.dataset.share import Share
 from streamfeed.dataset.state import StreamState
 from streamfeed.encode.proof import default_cache_dir, prove
 from streamfeed.errors import BudgetError, ConfigError, EmptyStreamError
+from streamfeed.loader.assembly import Assembler
 from streamfeed.loader.history import History
 from streamfeed.loader.job import InProcess, Job
-from streamfeed.loader.memory import Batch, BatchMemory
 from streamfeed.loader.pool import RemoteWorker, start_workers, stop_workers, warm_up
 from streamfeed.loader.reader import Channel, RankReader
 from streamfeed.loader.report import Report
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 
     from streamfeed.config import StreamConfig
     from streamfeed.encode.tokenizer import TokenizerSpec
+    from streamfeed.loader.memory import Batch
     from streamfeed.plan.plan import Plan
 
-__all__ = ["Batch", "StreamLoader"]
+__all__ = ["StreamLoader"]
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +71,6 @@ class StreamLoader:
         self._cache_dir = default_cache_dir() if cache_dir is None else cache_dir
         self._resolved: Resolved = resolve_config(config)
         self._verdict = prove(self._resolved.tokenizer, self._cache_dir)
-        self._memory = BatchMemory(batch_size, config.seq_len)
-        self._pad = self.tokenizer.eos_id if self.tokenizer.pad_id is None else self.tokenizer.pad_id
         self._stats = ReadStats()
         self._workers: list[RemoteWorker] = []
         self._stop = weakref.finalize(self, stop_workers, self._workers, os.getpid())
@@ -100,7 +99,7 @@ class StreamLoader:
     def _start_at(self, state: StreamState) -> None:
         """Stand at ``state``; nothing is read before a batch is asked for."""
         self._stop_workers()
-        self._reader: RankReader | None = None
+        self._reader: Assembler | None = None
         self._ended = state.ended
         self._history = History(state)
 
@@ -120,23 +119,22 @@ class StreamLoader:
     def _next(self) -> Batch | None:
         if self._ended:
             return None
-        slot = self._memory.take()
         try:
             if self._reader is None:
                 self._reader = self._open()
-            filled = self._reader.fill(slot.arrays, self._pad)
+            assembled = self._reader.next()
         except BaseException:
             self.close()  # what comes next starts again behind the last batch
             raise
-        if filled is None:
+        if assembled is None:
             self._end()
             return None
-        self._report.count(self.batch_size * self.config.seq_len, *filled)
-        states = self._reader.states()
+        batch, tokens, empty_rows, states = assembled
+        self._report.count(self.batch_size * self.config.seq_len, tokens, empty_rows)
         if self.config.on_error == "skip" and states != self._history.now.parts:
             self._check_budget(states)
         self._history.batch(states)
-        return slot.batch
+        return batch
 
     def _check_budget(self, states: tuple[bytes, ...]) -> None:
         """Stop when the lanes of this rank have together passed over more than any one of them may."""
@@ -147,7 +145,7 @@ class StreamLoader:
                 f"{tally.dropped()}: more than skip_budget={self.config.skip_budget:,}; mend the shards or raise the budget"
             )
 
-    def _open(self) -> RankReader:
+    def _open(self) -> Assembler:
         if self._history.now.batches:
             self._history.restart(self._now())
         share, base = self._share, self._history.now.base
@@ -178,7 +176,9 @@ class StreamLoader:
         else:
             self._workers.extend(start_workers(self._context, jobs))
             channels = list(self._workers)
-        return RankReader(share, channels, first)
+        pad = self.tokenizer.eos_id if self.tokenizer.pad_id is None else self.tokenizer.pad_id
+        reader = RankReader(share, channels, first, [job.lanes_json() for job in jobs])
+        return Assembler(reader, self.batch_size, self.config.seq_len, pad)
 
     def _end(self) -> None:
         """Note the end of a finite pass, and what became of its records."""

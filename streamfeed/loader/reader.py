@@ -51,9 +51,9 @@ class _Places(NamedTuple):
 class _Tap:
     """One worker's rows, drawn message by message."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, states: bytes) -> None:
         self.channel = channel
-        self.states = b"{}"
+        self.states = states
         self._messages: deque[Message] = deque()
         self._next = 0
         self._next_start = 0
@@ -74,6 +74,10 @@ class _Tap:
             self._next, self._next_start = last, end
             yield _Part(message.ids[first:last], message.lengths[first:last], message.starts[begin:end] - first * width)
             count -= last - first
+
+    def arrived(self) -> int:
+        """Return how many rows of the message at hand are not yet drawn."""
+        return len(self._messages[0].ids) - self._next if self._messages else 0
 
     def has_more(self) -> bool:
         """Say whether any row to come is not empty; may wait for a message."""
@@ -109,11 +113,16 @@ class _Tap:
 
 
 class RankReader:
-    """The batches of one rank from its ``first``-th row on; slot ``s`` comes from channel ``s % len(channels)``."""
+    """The batches of one rank from its ``first``-th row on; slot ``s`` comes from channel ``s % len(channels)``.
 
-    def __init__(self, share: Share, channels: Sequence[Channel], first: int) -> None:
+    ``states``: the lanes of every channel as they begin, as JSON; they stand until a channel's first row is drawn.
+    """
+
+    def __init__(
+        self, share: Share, channels: Sequence[Channel], first: int, states: Sequence[bytes] | None = None
+    ) -> None:
         self._slots = share.slots
-        self._taps = [_Tap(channel) for channel in channels]
+        self._taps = [_Tap(*pair) for pair in zip(channels, states or [b"{}"] * len(channels), strict=True)]
         self._t = first
         self._places: dict[tuple[int, int], list[_Places]] = {}
 
@@ -121,10 +130,18 @@ class RankReader:
         """Return each worker's lanes' states, as JSON, at or before the last row handed out."""
         return tuple(tap.states for tap in self._taps)
 
-    def fill(self, batch: BatchArrays, pad: int) -> tuple[int, int] | None:
-        """Fill ``batch`` with the next rows; ``None`` when no row to come holds a token.
+    def arrived(self) -> int:
+        """Return about how many of the next rows can be drawn without waiting."""
+        return len(self._taps) * min(tap.arrived() for tap in self._taps)
 
-        Returns the tokens that count and the rows that are empty, because their lanes have ended.
+    def has_more(self) -> bool:
+        """Say whether any row to come is not empty; may wait for a message once rows have become empty."""
+        return any(tap.has_more() for tap in self._taps)
+
+    def fill(self, batch: BatchArrays, pad: int) -> NDArray[np.int32] | None:
+        """Fill ``batch`` with the next rows; ``None`` when neither they nor any row to come holds a token.
+
+        Returns how many tokens of each row count, int32 ``[rows]``: 0 where its lane has ended.
         """
         count, seq_len = batch.input_ids.shape
         lengths = np.zeros(count, dtype=np.int32)
@@ -139,11 +156,10 @@ class RankReader:
                 starts.append(part.starts + (rows[row] - row) * seq_len)
                 drawn += len(rows)
         self._t += count
-        empty = count - int(np.count_nonzero(lengths))
-        if empty == count and not any(tap.has_more() for tap in self._taps):
+        if not lengths.any() and not self.has_more():
             return None
         batch.finish(lengths, starts, pad)
-        return sum(lengths.tolist()), empty
+        return lengths
 
     def _layout(self, count: int) -> list[_Places]:
         """Return which rows of the next batch come from which tap; the same whenever the slots come round to here."""

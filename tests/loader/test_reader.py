@@ -26,7 +26,9 @@ Arrays = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 def fill(reader: RankReader, count: int) -> tuple[Arrays, tuple[int, int]] | None:
     arrays = tuple(np.full((count, SEQ_LEN), -5, dtype=np.int64) for _ in range(3))
     filled = reader.fill(BatchArrays(*arrays), PAD)
-    return None if filled is None else ((arrays[0], arrays[1], arrays[2]), filled)
+    if filled is None:
+        return None
+    return (arrays[0], arrays[1], arrays[2]), (int(filled.sum()), int((filled == 0).sum()))
 
 
 def batches(reader: RankReader, count: int) -> list[tuple[Arrays, tuple[int, int]]]:

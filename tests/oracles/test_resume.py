@@ -141,3 +141,16 @@ def test_breaking_off_and_iterating_again_goes_on(tmp_path: Path, tokenizer: Any
     assert equal(parts + take(loader, 7), whole)
     loader.reset()
     assert equal(take(loader, 20), whole)
+
+
+def test_a_batch_smaller_than_the_number_of_workers_leaves_a_whole_state(tmp_path: Path, tokenizer: Any) -> None:
+    corpus(tmp_path, "jsonl", [40, 33, 20, 28])
+    config = stream(tmp_path, "jsonl", tokenizer, lanes=4)
+    whole = take(Run.start(config, 1, 1, workers=4).loaders[0], 12)
+    for batches in range(1, 6):
+        run = Run.start(config, 1, 1, workers=4)
+        run.take(batches)
+        assert len(run.state()["lanes"]) == 4
+        assert equal(
+            take(Run.start(config, 1, 1, workers=3, state=run.state()).loaders[0], 12 - batches), whole[batches:]
+        )
