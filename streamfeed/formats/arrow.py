@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
@@ -29,6 +31,7 @@ class ArrowTexts(Sequence[Value]):
         self._data = memoryview(b"" if data is None else data)
         self._bounds: list[int] = bounds.tolist()
         self._null: list[bool] | None = array.is_null().to_pylist() if array.null_count else None
+        self._all_texts = self._null is None and bool((np.diff(bounds) > 0).all())
 
     def __len__(self) -> int:
         return len(self._bounds) - 1
@@ -38,6 +41,20 @@ class ArrowTexts(Sequence[Value]):
         if self._null is not None and self._null[index]:
             return None
         return self._data[self._bounds[index] : self._bounds[index + 1]]
+
+    def run(self, start: int, most: int, most_bytes: int) -> tuple[memoryview, list[int]] | None:
+        """Return consecutive texts from ``start`` on as one piece of UTF-8, and their sizes; so many and so large at most.
+
+        None where the first is too large, and where any of the array is null or empty: those are looked at one by one.
+        """
+        if not self._all_texts:
+            return None
+        bounds = self._bounds
+        stop = bisect_right(bounds, bounds[start] + most_bytes, start, min(start + most + 1, len(bounds)))
+        taken = bounds[start:stop]
+        if len(taken) < 2:
+            return None
+        return self._data[taken[0] : taken[-1]], [end - begin for begin, end in itertools.pairwise(taken)]
 
     @overload
     def __getitem__(self, index: int) -> Value: ...

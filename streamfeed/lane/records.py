@@ -9,7 +9,7 @@ from streamfeed.formats.protocol import Chunk, Cursor, Format, Value
 from streamfeed.storage.files import ShardFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from streamfeed.plan.shards import Unit
     from streamfeed.stats import ReadStats
@@ -30,7 +30,7 @@ class UnitRecords:
         self._seek, self._skip = cursor
         self._chunks: Iterator[Chunk] = reader.read(self.file, unit.extent, cursor)
         self._values: Sequence[Value] = []
-        self._utf8: Callable[[int], memoryview | None] | None = None
+        self._arrow: ArrowTexts | None = None
         self._next = 0
 
     @property
@@ -45,7 +45,7 @@ class UnitRecords:
             if chunk is None:
                 return False
             self._seek, self._skip, self._values, self._next = chunk.seek, chunk.skip, chunk.values, 0
-            self._utf8 = chunk.values.utf8 if isinstance(chunk.values, ArrowTexts) else None
+            self._arrow = chunk.values if isinstance(chunk.values, ArrowTexts) else None
         return True
 
     def take(self) -> Value | memoryview:
@@ -53,7 +53,20 @@ class UnitRecords:
         index = self._next
         self._next = index + 1
         self.record += 1
-        return self._values[index] if self._utf8 is None else self._utf8(index)
+        return self._values[index] if self._arrow is None else self._arrow.utf8(index)
+
+    def take_run(self, most: int, most_bytes: int) -> tuple[memoryview, list[int]] | None:
+        """Hand out consecutive texts at once, at most so many and so large: one piece of UTF-8, and their sizes.
+
+        None, with nothing taken, where the records must be looked at one by one: take :meth:`take` then.
+        """
+        if self._arrow is None or self.stride.step > 1:
+            return None
+        found = self._arrow.run(self._next, most, most_bytes)
+        if found is not None:
+            self._next += len(found[1])
+            self.record += len(found[1])
+        return found
 
     def give_back(self) -> None:
         """Undo the last :meth:`take`: its record is the next one again."""

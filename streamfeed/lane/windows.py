@@ -167,23 +167,32 @@ class _Gathering:
         begin = self._place
         most_documents, most_bytes = self._reader.limits(begin)
         parts: list[bytes | memoryview] = []
+        sizes: list[int] = []
         total = 0
         tally = Tally()
-        while len(parts) < most_documents and total < most_bytes:
+        while len(sizes) < most_documents and total < most_bytes:
             records = self._fill(tally)
             if records is None:
                 break
+            run = records.take_run(most_documents - len(sizes), most_bytes - total)
+            if run is not None:
+                parts.append(run[0])
+                sizes += run[1]
+                total += len(run[0])
+                tally.records += len(run[1])
+                continue
             text = self._keep(records, tally)
             if text is None:
                 continue
-            if parts and total + len(text) > most_bytes:
+            if sizes and total + len(text) > most_bytes:
                 records.give_back()
                 tally.records -= 1
                 break
             tally.oversized += len(text) > most_bytes
             parts.append(text)
+            sizes.append(len(text))
             total += len(text)
-        data, sizes = b"".join(parts), [len(part) for part in parts]
+        data = b"".join(parts)
         digest = xxhash.xxh3_64(data)
         digest.update(np.asarray(sizes, dtype=np.int64).tobytes())
         self._place = self._behind(begin, advanced=bool(sizes))
