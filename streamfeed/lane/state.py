@@ -20,7 +20,7 @@ class Place:
 
     ``unit`` counts the units of the lane's hand of ``epoch``; ``seek`` and ``skip`` are the reader's cursor in it;
     ``record`` is the ordinal, in the unit, of the record at the cursor; ``window`` counts the epoch's windows that held
-    a document; ``whole`` is set once the lane reads the source whole (its own share held no document).
+    a document; ``whole`` is set while the lane reads the source whole (its own share held no document).
     """
 
     epoch: int = 0

@@ -67,6 +67,7 @@ class WindowReader:
         self._lane = lane
         self._last_epoch = last_epoch
         self._stats = stats
+        self._strided = bool((plan.units.step > 1).any())
         self._formats: dict[str, Format] = {}
 
     def windows(self, place: Place) -> Iterator[Window]:
@@ -83,16 +84,20 @@ class WindowReader:
             place = self._next_epoch(place, dropped)
 
     def _next_epoch(self, place: Place, dropped: Tally) -> Place:
-        whole = place.whole
-        if place.window == 0 and self._last_epoch is None:
-            if whole or self._rules.lanes == 1:
+        """Return where the next epoch begins; a lane whose share held no document then reads the source whole.
+
+        For good where shards are strided, since there are fewer records than lanes; for one epoch where it merely drew
+        an empty shard.
+        """
+        nothing = place.window == 0 and self.repeats
+        if nothing:
+            if place.whole or self._rules.lanes == 1:
                 raise EmptyStreamError(
                     f"{self._plan.shards.url(0)} and {len(self._plan.shards) - 1} more shards hold no document: "
                     f"{dropped.records:,} records were read in epoch {place.epoch}, "
                     f"{dropped.dropped() or 'none dropped'}"
                 )
-            whole = True
-        return Place(epoch=place.epoch + 1, whole=whole)
+        return Place(epoch=place.epoch + 1, whole=nothing or (self._strided and place.whole))
 
     def _rest_of_epoch(self, place: Place) -> Iterator[Window]:
         """Yield the windows from ``place`` to the end of its epoch."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from streamfeed.loader.memory import Batch, BatchMemory
 
 if TYPE_CHECKING:
@@ -14,16 +12,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Assembled", "Assembler"]
 
-GROUP_BYTES = 2 << 20
+GROUP_BYTES = 4 << 20
 """Larger batches come alone: their copies are most of what they cost, and a batch that is kept keeps its group."""
 
-MOST_BATCHES = 4
+MOST_BATCHES = 8
 
 
 class Assembled(NamedTuple):
-    """A batch; ``tokens`` of it count, ``empty_rows`` are of lanes that have ended. ``states`` are the workers' lanes, as
-    JSON, at or before its last row.
-    """  # noqa: D205
+    """A batch, with the workers' lanes at or before its last row as JSON.
+
+    ``tokens`` of it count, ``empty_rows`` are of lanes that have ended.
+    """
 
     batch: Batch
     tokens: int
@@ -34,17 +33,18 @@ class Assembled(NamedTuple):
 class Assembler:
     """Batches of ``rows`` rows of ``seq_len`` tokens from ``reader``, padded with ``pad``.
 
-    Where the rows of several batches have arrived already they are assembled at once; nothing is ever waited for but the
-    rows of the next batch.
+    Where the rows of several batches have arrived already they are assembled at once; nothing is ever waited for but
+    the rows of the next batch.
     """
 
     def __init__(self, reader: RankReader, rows: int, seq_len: int, pad: int) -> None:
         self._reader = reader
         self._rows = rows
+        self._seq_len = seq_len
         self._pad = pad
         self._most = min(MOST_BATCHES, max(1, GROUP_BYTES // (3 * 8 * rows * seq_len)))
         self._alone = BatchMemory(rows, seq_len)
-        self._grouped = BatchMemory(rows * self._most, seq_len)
+        self._grouped = BatchMemory(rows, seq_len, self._most)
         self._ready: deque[Assembled] = deque()
 
     def states(self) -> tuple[bytes, ...]:
@@ -64,13 +64,12 @@ class Assembler:
         lengths = self._reader.fill(slot.arrays, self._pad)
         if lengths is None:
             return
-        tokens = lengths.reshape(count, self._rows)
-        filled = np.count_nonzero(tokens, axis=1).tolist()
-        if not filled[-1] and not self._reader.has_more():
-            while not filled[-1]:
-                filled.pop()  # the stream ended inside the group
-        for index, full_rows in enumerate(filled):
-            rows = slice(index * self._rows, (index + 1) * self._rows)
-            batch = slot.batch if count == 1 else {name: tensor[rows] for name, tensor in slot.batch.items()}
-            states = self._reader.states() if index == count - 1 else before
-            self._ready.append(Assembled(batch, int(tokens[index].sum()), self._rows - full_rows, states))
+        by_batch = lengths.reshape(count, self._rows)
+        tokens = by_batch.sum(axis=1).tolist()
+        if not tokens[-1] and not self._reader.has_more():
+            while not tokens[-1]:
+                tokens.pop()  # the stream ended inside the group
+        after = self._reader.states()
+        for index, (batch, some) in enumerate(zip(slot.batches, tokens, strict=False)):
+            empty = 0 if some == by_batch.shape[1] * self._seq_len else int((by_batch[index] == 0).sum())
+            self._ready.append(Assembled(batch, some, empty, after if index == count - 1 else before))

@@ -7,12 +7,15 @@ owns its memory: it is only taken again when no tensor, view or array of it is l
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 
 from streamfeed.dataset.batch import BatchArrays
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["Batch", "BatchMemory"]
 
@@ -26,18 +29,21 @@ IDLE_REFERENCES = 3
 
 
 class Slot(NamedTuple):
-    """A batch to fill and hand out: ``arrays`` write to the memory of ``batch``."""
+    """Batches to fill and hand out: ``arrays`` write to the memory of all ``batches``, one behind the other."""
 
     arrays: BatchArrays
-    batch: Batch
+    batches: list[Batch]
 
 
 class BatchMemory:
-    """Hands out batches: three int64 tensors ``[rows, seq_len]`` each, contents undefined."""
+    """Hands out ``count`` batches of ``rows`` rows of ``seq_len`` tokens at a time.
 
-    def __init__(self, rows: int, seq_len: int) -> None:
-        self._shape = (3, rows, seq_len)
-        self._pieces: list[np.ndarray[tuple[int, ...], np.dtype[np.int64]]] = []
+    Each is three int64 tensors ``[rows, seq_len]``, contents undefined.
+    """
+
+    def __init__(self, rows: int, seq_len: int, count: int = 1) -> None:
+        self._shape = (3, count, rows, seq_len)
+        self._pieces: list[NDArray[np.int64]] = []
 
     def take(self) -> Slot:
         """Return memory that nobody else holds."""
@@ -50,10 +56,12 @@ class BatchMemory:
         return _slot(piece)
 
 
-def _slot(piece: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Slot:
+def _slot(piece: NDArray[np.int64]) -> Slot:
     # The arrays are views made through the tensor, so that they too count as holders of the memory.
     tensor = torch.from_numpy(piece)
-    ids, labels, positions = tensor.unbind()
-    whole = tensor.numpy()
-    batch = {"input_ids": ids, "labels": labels, "position_ids": positions}
-    return Slot(BatchArrays(whole[0], whole[1], whole[2]), batch)
+    whole = tensor.numpy().reshape(3, -1, piece.shape[-1])
+    batches = [
+        {"input_ids": ids, "labels": labels, "position_ids": positions}
+        for ids, labels, positions in (batch.unbind(0) for batch in tensor.unbind(1))
+    ]
+    return Slot(BatchArrays(whole[0], whole[1], whole[2]), batches)

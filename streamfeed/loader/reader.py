@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -70,7 +69,7 @@ class _Tap:
                 return
             first, last = self._next, min(self._next + count, len(message.ids))
             width = message.ids.shape[1]
-            begin, end = self._next_start, bisect_left(message.starts, last * width, self._next_start)
+            begin, end = self._next_start, int(message.starts.searchsorted(last * width))
             self._next, self._next_start = last, end
             yield _Part(message.ids[first:last], message.lengths[first:last], message.starts[begin:end] - first * width)
             count -= last - first

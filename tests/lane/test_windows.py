@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -147,7 +148,7 @@ def test_a_repeating_source_without_a_document_is_an_error_that_says_what_was_dr
     assert [window.texts for window in windows_of(plan)] == [[]]
 
 
-def test_a_lane_whose_share_holds_no_document_reads_the_source_whole_from_then_on(tmp_path: Path) -> None:
+def test_a_lane_whose_share_holds_no_document_reads_the_source_whole_in_the_next_epoch(tmp_path: Path) -> None:
     shards: list[list[str | None]] = [["a", "b"], [None], [None, ""]]
     for index, texts in enumerate(shards):
         write_shard("jsonl", tmp_path / f"{index}.jsonl", texts)
@@ -158,6 +159,18 @@ def test_a_lane_whose_share_holds_no_document_reads_the_source_whole_from_then_o
         first = next(window for window in windows if window.texts)
         later = next(window for window in windows if window.texts)
         assert sorted(first.texts) == sorted(later.texts) == ["a", "b"]
-        assert later.begin.whole or not first.begin.whole
-        seen.append(first.begin.whole)
-    assert sorted(seen) == [False, True, True]
+        seen.append((first.begin.epoch, first.begin.whole))
+    assert sorted(seen) == [(0, False), (1, True), (1, True)]
+
+
+def test_a_lane_that_drew_an_empty_shard_reads_its_own_share_again_afterwards(tmp_path: Path) -> None:
+    shards: list[list[str | None]] = [["a"], ["b"], [None]]
+    for index, texts in enumerate(shards):
+        write_shard("jsonl", tmp_path / f"{index}.jsonl", texts)
+    plan = plan_of(tmp_path, lanes=3, shuffle_buffer=30)
+    for lane in range(3):
+        windows = (window for window in window_reader(plan, lane, last_epoch=None).windows(Place()) if window.texts)
+        some = [next(windows) for _ in range(30)]
+        for one, later in itertools.pairwise(some):
+            assert not (one.begin.whole and later.begin.whole) or later.begin.epoch - one.begin.epoch > 1
+            assert sorted(one.texts) == ["a", "b"] if one.begin.whole else len(one.texts) == 1

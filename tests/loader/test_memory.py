@@ -14,7 +14,7 @@ from streamfeed.loader.memory import KEPT, Batch, BatchMemory
 
 def addresses(memory: BatchMemory, count: int) -> set[int]:
     """Return where ``count`` batches lie that are held at once."""
-    held = [memory.take().batch for _ in range(count)]
+    held = [memory.take().batches[0] for _ in range(count)]
     return {batch["input_ids"].data_ptr() for batch in held}
 
 
@@ -34,8 +34,8 @@ def addresses(memory: BatchMemory, count: int) -> set[int]:
 def test_memory_that_anything_holds_is_not_taken_again(hold: Callable[[Batch], Any]) -> None:
     memory = BatchMemory(2, 5)
     slot = memory.take()
-    slot.batch["labels"][:] = 7
-    held, where = hold(slot.batch), slot.batch["input_ids"].data_ptr()
+    slot.batches[0]["labels"][:] = 7
+    held, where = hold(slot.batches[0]), slot.batches[0]["input_ids"].data_ptr()
     del slot
     gc.collect()
     assert where not in addresses(memory, 2 * KEPT)
@@ -45,10 +45,10 @@ def test_memory_that_anything_holds_is_not_taken_again(hold: Callable[[Batch], A
 def test_memory_that_a_graph_holds_is_not_taken_again() -> None:
     memory = BatchMemory(2, 5)
     slot = memory.take()
-    slot.batch["input_ids"][:] = 1
-    where = slot.batch["input_ids"].data_ptr()
+    slot.batches[0]["input_ids"][:] = 1
+    where = slot.batches[0]["input_ids"].data_ptr()
     weight = torch.ones(3, 4, requires_grad=True)
-    loss = torch.nn.functional.embedding(slot.batch["input_ids"], weight).sum()
+    loss = torch.nn.functional.embedding(slot.batches[0]["input_ids"], weight).sum()
     del slot
     assert where not in addresses(memory, 2 * KEPT)
     loss.backward()  # type: ignore[no-untyped-call]
@@ -58,7 +58,7 @@ def test_memory_that_a_graph_holds_is_not_taken_again() -> None:
 
 def test_memory_that_nobody_holds_is_taken_again() -> None:
     memory = BatchMemory(2, 5)
-    seen = {memory.take().batch["input_ids"].data_ptr() for _ in range(50)}
+    seen = {memory.take().batches[0]["input_ids"].data_ptr() for _ in range(50)}
     assert len(seen) == 1
     many = addresses(memory, 3 * KEPT)
     assert len(many) == 3 * KEPT
@@ -68,5 +68,16 @@ def test_what_is_written_to_the_arrays_is_in_the_batch() -> None:
     slot = BatchMemory(2, 3).take()
     for value, array in enumerate((slot.arrays.input_ids, slot.arrays.labels, slot.arrays.position_ids)):
         array[:] = value
-    assert [tensor.tolist() for tensor in slot.batch.values()] == [[[value] * 3] * 2 for value in range(3)]
-    assert all(tensor.dtype == torch.int64 for tensor in slot.batch.values())
+    assert [tensor.tolist() for tensor in slot.batches[0].values()] == [[[value] * 3] * 2 for value in range(3)]
+    assert all(tensor.dtype == torch.int64 for tensor in slot.batches[0].values())
+
+
+def test_batches_of_a_group_lie_one_behind_the_other_and_hold_it_together() -> None:
+    memory = BatchMemory(2, 3, 4)
+    slot = memory.take()
+    slot.arrays.labels[:] = [[row] * 3 for row in range(8)]
+    assert [batch["labels"][:, 0].tolist() for batch in slot.batches] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    last, where = slot.batches[3], slot.batches[0]["input_ids"].data_ptr()
+    del slot
+    assert where not in addresses(memory, 2 * KEPT)
+    assert last["labels"].tolist() == [[6] * 3, [7] * 3]
