@@ -43,7 +43,7 @@ class ArrowTexts(Sequence[Value]):
         return self._data[self._bounds[index] : self._bounds[index + 1]]
 
     def run(self, start: int, most: int, most_bytes: int) -> tuple[memoryview, list[int]] | None:
-        """Return consecutive texts from ``start`` on as one piece of UTF-8, and their sizes; so many and so large at most.
+        """Return consecutive texts from ``start`` on as one piece of UTF-8, and their sizes; at most so many, so large.
 
         None where the first is too large, and where any of the array is null or empty: those are looked at one by one.
         """
@@ -63,9 +63,7 @@ class ArrowTexts(Sequence[Value]):
     def __getitem__(self, index: int | slice) -> Value | list[Value]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        if index >= len(self):
-            raise IndexError(index)
-        found = self.utf8(index)
+        found = self.utf8(range(len(self))[index])
         return None if found is None else str(found, "utf-8")
 
     def __eq__(self, other: object) -> bool:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Block", "Lane", "LaneTools"]
 
-RUNS_AHEAD = 2
-"""Encoded runs that a lane holds ready on a reading thread: about 128 k tokens."""
+RUNS_AHEAD = 1
+"""Encoded runs that a lane holds ready on a reading thread: about 256 k tokens."""
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Frame", "Run", "runs"]
 
-SLICE_BYTES = 256 << 10
-"""Texts are encoded about this much at a time: enough to amortise the call, little enough to be early."""
+SLICE_BYTES = 1 << 20
+"""Texts are encoded about this much at a time. The engine alone is as fast with a quarter of it, but every run costs a
+hand-over between threads, a concatenation and a state: end to end a worker takes a fifth less time with this."""
 
 
 @dataclass(frozen=True, slots=True)

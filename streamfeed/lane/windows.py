@@ -90,13 +90,11 @@ class WindowReader:
         an empty shard.
         """
         nothing = place.window == 0 and self.repeats
-        if nothing:
-            if place.whole or self._rules.lanes == 1:
-                raise EmptyStreamError(
-                    f"{self._plan.shards.url(0)} and {len(self._plan.shards) - 1} more shards hold no document: "
-                    f"{dropped.records:,} records were read in epoch {place.epoch}, "
-                    f"{dropped.dropped() or 'none dropped'}"
-                )
+        if nothing and (place.whole or self._rules.lanes == 1):
+            raise EmptyStreamError(
+                f"{self._plan.shards.url(0)} and {len(self._plan.shards) - 1} more shards hold no document: "
+                f"{dropped.records:,} records were read in epoch {place.epoch}, {dropped.dropped() or 'none dropped'}"
+            )
         return Place(epoch=place.epoch + 1, whole=nothing or (self._strided and place.whole))
 
     def _rest_of_epoch(self, place: Place) -> Iterator[Window]:
@@ -148,6 +146,11 @@ class WindowReader:
         )
 
     @property
+    def window_bytes(self) -> int:
+        """What a window may hold by the settings; a lane's first one, and those of a listed order, are smaller."""
+        return self._rules.window_bytes
+
+    @property
     def skips(self) -> bool:
         """Whether the lane passes over what the bytes prove bad."""
         return self._rules.on_error == "skip"
@@ -193,7 +196,7 @@ class _Gathering:
                 records.give_back()
                 tally.records -= 1
                 break
-            tally.oversized += len(text) > most_bytes
+            tally.oversized += len(text) > self._reader.window_bytes
             parts.append(text)
             sizes.append(len(text))
             total += len(text)

@@ -19,11 +19,11 @@ KEEP_BYTES = 32 << 20
 class Heap:
     """Keeps a worker's heap near what it uses, at few calls to the kernel.
 
-    Windows are freed in another order than they were allocated, so that the C library's heap, and Arrow's own pool even
-    more so, come to hold half as much again as is used; left to itself, glibc gives the top of the heap back and asks for
-    it again, zeroed page by page, with every run of a few hundred kB. So Arrow is made to allocate from the C library,
-    which keeps what it has until it is asked, from time to time, to give free pages back. Where the C library is not
-    glibc, nothing happens.
+    Windows are freed in another order than they were allocated, so that the C library's heap, and Arrow's own pool
+    even more so, come to hold half as much again as is used; left to itself, glibc gives the top of the heap back and
+    asks for it again, zeroed page by page, with every run. So Arrow is made to allocate from the C library, which keeps
+    what it has until it is asked, from time to time, to give free pages back. Where the C library is not glibc, nothing
+    happens.
     """
 
     def __init__(self) -> None:
