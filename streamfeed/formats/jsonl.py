@@ -43,7 +43,7 @@ class JsonLines:
         with closing(file.open()) as raw:
             start = cursor.seek or _first_line(raw, file, extent.start, stop)
             skip = cursor.skip
-            for begin, lines in _runs(_blocks(raw, file, start, stop), start, file):
+            for begin, lines in _without_bom(_runs(_blocks(raw, file, start, stop), start, file)):
                 dropped, skip = _leading(lines, skip)
                 offset = begin + sum(len(line) + 1 for line in lines[:dropped])
                 values = self._values(lines[dropped:], offset)
@@ -51,8 +51,6 @@ class JsonLines:
                     yield Chunk(offset, 0, values)
 
     def _values(self, lines: list[bytes], offset: int) -> list[Value]:
-        if offset == 0 and lines and lines[0].startswith(BOM):
-            lines[0] = lines[0][len(BOM) :]
         decoded = self._decoder.decode([line for line in lines if line and not line.isspace()])
         return decoded.values if not decoded.bad else _place(decoded, lines, offset)
 
@@ -130,6 +128,15 @@ def _runs(blocks: Iterator[bytes], offset: int, file: ShardFile) -> Iterator[tup
             raise CorruptShardError(file.shard, f"byte {offset}", line_too_long(), "this is no JSON Lines shard")
     if held:
         yield offset, [b"".join(tail)]
+
+
+def _without_bom(runs: Iterator[tuple[int, list[bytes]]]) -> Iterator[tuple[int, list[bytes]]]:
+    """Let the shard's first line begin behind a byte order mark: alone on its line, the mark is no record either."""
+    for offset, lines in runs:
+        if offset == 0 and lines[0].startswith(BOM):
+            yield len(BOM), [lines[0][len(BOM) :], *lines[1:]]
+        else:
+            yield offset, lines
 
 
 def _read(raw: CountingFile, file: ShardFile, size: int, position: int) -> bytes:

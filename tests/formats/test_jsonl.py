@@ -135,3 +135,17 @@ def test_extents_of_any_size_partition_the_records(
         for value in chunk.values
     ]
     assert parts == whole
+
+
+def test_a_byte_order_mark_moves_no_place_and_alone_on_its_line_is_no_record(tmp_path: Path) -> None:
+    mark, path = b"\xef\xbb\xbf", tmp_path / "a.jsonl"
+    for first in (mark, mark + b"\n", mark + b" \r\n"):
+        data = first + b'{"text": "a"}\n{"text": "b"}\nnot JSON\n{"text": "c"}\n'
+        whole = values_of(path, data)
+        assert [value for value in whole if isinstance(value, str)] == ["a", "b", "c"]
+        assert isinstance(whole[2], Bad)
+        assert whole[2].where == f"byte {data.index(b'not')}"
+        chunk = next(JsonLines("text").read(ShardFile(str(path), len(data)), WHOLE, START))
+        for base in (START, Cursor(chunk.seek, chunk.skip)):
+            for skip in range(len(whole) + 1):
+                assert values_of(path, data, cursor=Cursor(base.seek, base.skip + skip)) == whole[skip:]
