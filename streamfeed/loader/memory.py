@@ -24,9 +24,6 @@ Batch = dict[str, torch.Tensor]
 KEPT = 4
 """Pieces of memory kept to be taken again; trainers that hold more batches get fresh memory for them."""
 
-IDLE_REFERENCES = 3
-"""References to an array that no tensor uses: the list's, the loop variable's, and the argument of getrefcount."""
-
 
 class Slot(NamedTuple):
     """Batches to fill and hand out: ``arrays`` write to the memory of all ``batches``, one behind the other."""
@@ -44,16 +41,22 @@ class BatchMemory:
     def __init__(self, rows: int, seq_len: int, count: int = 1) -> None:
         self._shape = (3, count, rows, seq_len)
         self._pieces: list[NDArray[np.int64]] = []
+        # What an array that no tensor uses shows is another number in another Python, so it is measured.
+        self._idle = _references([np.empty(0, dtype=np.int64)])[0]
 
     def take(self) -> Slot:
         """Return memory that nobody else holds."""
-        for piece in self._pieces:
-            if sys.getrefcount(piece) <= IDLE_REFERENCES:
+        for piece, references in zip(self._pieces, _references(self._pieces), strict=True):
+            if references <= self._idle:
                 return _slot(piece)
         piece = np.empty(self._shape, dtype=np.int64)
         if len(self._pieces) < KEPT:
             self._pieces.append(piece)
         return _slot(piece)
+
+
+def _references(pieces: list[NDArray[np.int64]]) -> list[int]:
+    return [sys.getrefcount(piece) for piece in pieces]
 
 
 def _slot(piece: NDArray[np.int64]) -> Slot:
