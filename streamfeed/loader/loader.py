@@ -7,20 +7,18 @@ import os
 import weakref
 from typing import TYPE_CHECKING, Any, Self
 
-import orjson
-
 from streamfeed.dataset.resolve import Resolved, resolve_config
 from streamfeed.dataset.share import Share
 from streamfeed.dataset.state import StreamState
 from streamfeed.encode.proof import default_cache_dir, prove
-from streamfeed.errors import BudgetError, ConfigError, EmptyStreamError
+from streamfeed.errors import BudgetError, ConfigError
 from streamfeed.loader.assembly import Assembler
 from streamfeed.loader.history import History
 from streamfeed.loader.job import InProcess, Job
 from streamfeed.loader.pool import RemoteWorker, start_workers, stop_workers, warm_up
 from streamfeed.loader.reader import Channel, RankReader
-from streamfeed.loader.report import Report
-from streamfeed.stats import ReadStats, Tally
+from streamfeed.loader.report import Report, no_row, tally_of
+from streamfeed.stats import ReadStats
 from streamfeed.topology import find_rank, join_states
 
 if TYPE_CHECKING:
@@ -138,11 +136,12 @@ class StreamLoader:
 
     def _check_budget(self, states: tuple[bytes, ...]) -> None:
         """Stop when the lanes of this rank have together passed over more than any one of them may."""
-        tally = _tally(states)
+        tally = tally_of(states)
         if tally.skipped + tally.broken_shards > self.config.skip_budget:
             self.close()
             raise BudgetError(
-                f"{tally.dropped()}: more than skip_budget={self.config.skip_budget:,}; mend the shards or raise the budget"
+                f"{tally.dropped()}: more than skip_budget={self.config.skip_budget:,}; mend the shards or raise the "
+                "budget"
             )
 
     def _open(self) -> Assembler:
@@ -184,15 +183,14 @@ class StreamLoader:
         """Note the end of a finite pass, and what became of its records."""
         assert self._reader is not None
         states, now = self._reader.states(), self._history.now
+        if self.config.on_error == "skip":
+            self._check_budget(states)
         if now.batches == 0 and now.base.rows == 0:
             self.close()
-            dropped = _tally(states)
-            raise EmptyStreamError(
-                f"the pass gave no row: {dropped.records:,} records were read, {dropped.dropped() or 'none dropped'}"
-            )
+            raise no_row(tally_of(states), self.rank, self.world_size)
         self._history.end(states)
         self._ended = True
-        self._report.passes_over(_tally(states))
+        self._report.passes_over(tally_of(states))
         self._stop_workers()
         if self._report.summary():
             logger.info("pass %d ended; of what was read, not trained on: %s", now.base.number, self._report.summary())
@@ -219,12 +217,16 @@ class StreamLoader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Stand where ``state`` was taken, on this topology.
 
-        Raises :class:`StateError` where it is of another stream (naming what differs), lacks lanes, or is damaged.
+        Raises :class:`StateError` where it is of another stream (naming what differs), lacks lanes, or is damaged; the
+        loader then stands where it stood.
         """
         loaded = StreamState.from_json(state)
-        if loaded.lane_count != self._plan.lanes and self.config.lanes == "auto":
-            self._use(self._resolved.plan(loaded.lane_count))
-        loaded.check(self._plan.fingerprint)
+        plan = self._plan
+        if loaded.lane_count != plan.lanes and self.config.lanes == "auto":
+            plan = self._resolved.plan(loaded.lane_count)
+        loaded.check(plan.fingerprint)
+        if plan is not self._plan:
+            self._use(plan)
         self._start_at(loaded)
 
     def reset(self) -> None:
@@ -236,7 +238,7 @@ class StreamLoader:
     def report(self) -> Report:
         """Return what became of the data so far: a copy, of this rank."""
         if self._reader is not None:
-            self._report.passes_over(_tally(self._reader.states()))
+            self._report.passes_over(tally_of(self._reader.states()))
         self._report.bytes_read = self._stats.bytes + sum(worker.bytes_read for worker in self._workers)
         return self._report.copy()
 
@@ -244,7 +246,7 @@ class StreamLoader:
         """Stop the workers. The loader can go on: the next batch starts them again where it stands."""
         self._stop_workers()
         if self._reader is not None and not self._ended:
-            self._report.passes_over(_tally(self._reader.states()))
+            self._report.passes_over(tally_of(self._reader.states()))
             self._reader = None
 
     def _stop_workers(self) -> None:
@@ -261,11 +263,3 @@ class StreamLoader:
     ) -> None:
         """Stop the workers."""
         self.close()
-
-
-def _tally(states: tuple[bytes, ...]) -> Tally:
-    total = Tally()
-    for part in states:
-        for lane in orjson.loads(part).values():
-            total.add(Tally(**lane["tally"]))
-    return total

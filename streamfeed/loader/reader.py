@@ -56,7 +56,7 @@ class _Tap:
         self._messages: deque[Message] = deque()
         self._next = 0
         self._next_start = 0
-        self._ended = False
+        self._end: bytes | None = None
 
     def draw(self, count: int) -> Iterator[_Part]:
         """Yield the next ``count`` rows in parts; fewer once the worker's lanes have ended.
@@ -97,14 +97,19 @@ class _Tap:
         self.states = self._messages[0].states
         return self._messages[0]
 
+    def end(self) -> None:
+        """Take the states at the end, once no row to come holds a token: what is not drawn is empty."""
+        if self._end is not None:
+            self.states = self._end
+
     def _receive(self) -> bool:
-        if self._ended:
+        if self._end is not None:
             return False
         message = self.channel.receive()
-        self._ended = not len(message.ids)
-        if self._ended:
+        if not len(message.ids):
+            self._end = message.states
             if not self._messages:
-                self.states = message.states
+                self.end()
             self.channel.release()
             return False
         self._messages.append(message)
@@ -156,6 +161,8 @@ class RankReader:
                 drawn += len(rows)
         self._t += count
         if not lengths.any() and not self.has_more():
+            for tap in self._taps:
+                tap.end()
             return None
         batch.finish(lengths, starts, pad)
         return lengths

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
+import orjson
+
+from streamfeed.errors import EmptyStreamError
 from streamfeed.stats import Tally
 
-__all__ = ["Report"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Report", "no_row", "tally_of"]
 
 
 @dataclass
@@ -47,3 +54,20 @@ class Report:
         if self.empty_rows:
             parts.append(f"{self.empty_rows:,} empty rows")
         return ", ".join(part for part in parts if part)
+
+
+def tally_of(states: Iterable[bytes]) -> Tally:
+    """Add up the tallies in lanes' states, each part the JSON of some lanes by number."""
+    total = Tally()
+    for part in states:
+        for lane in orjson.loads(part).values():
+            total.add(Tally(**lane["tally"]))
+    return total
+
+
+def no_row(tally: Tally, rank: int, world_size: int) -> EmptyStreamError:
+    """Return the error for a pass without a row for this rank."""
+    whose = f" to rank {rank} of {world_size}" if world_size > 1 else ""
+    return EmptyStreamError(
+        f"the pass gave no row{whose}: {tally.records:,} records were read, {tally.dropped() or 'none dropped'}"
+    )

@@ -16,6 +16,7 @@ from streamfeed.dataset.state import StreamState
 from streamfeed.encode.proof import default_cache_dir, prove
 from streamfeed.errors import StateError
 from streamfeed.loader.job import Job, Messages
+from streamfeed.loader.report import no_row, tally_of
 from streamfeed.stats import ReadStats
 from streamfeed.topology import find_rank
 
@@ -64,7 +65,10 @@ class StreamDataset(IterableDataset[Row]):
         self._ended = False
 
     def __iter__(self) -> Iterator[Row]:
-        """Yield this torch worker's rows (all of the rank's outside of workers)."""
+        """Yield this torch worker's rows (all of the rank's outside of workers).
+
+        Raises :class:`EmptyStreamError` where a pass outside of workers, or in the only one, has no row.
+        """
         if self._ended:
             self._start_at(self._base.next_pass(), 0)
         info = get_worker_info()
@@ -114,6 +118,8 @@ class StreamDataset(IterableDataset[Row]):
             message = messages.next(buffers)
             self._states = message.states
             if not len(message.ids):
+                if not self._taken and job.workers == 1:  # among several, others may have rows
+                    raise no_row(tally_of([message.states]), self.rank, self.world_size)
                 return
             for index in range(len(message.ids)):
                 self._taken += 1

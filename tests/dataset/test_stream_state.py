@@ -215,3 +215,15 @@ def test_a_pass_that_has_not_begun_has_every_lane_at_its_first_epoch() -> None:
 def test_differences_name_leaves_that_only_one_side_has() -> None:
     assert differences({"a": 1}, {"b": [1]}) == ["a: 1 in the state, None now", "b: None in the state, [1] now"]
     assert differences({"a": [{"x": 1}]}, {"a": [{"x": 1}]}) == []
+
+
+def test_a_loader_that_refused_a_state_goes_on_where_it_stood(tmp_path: Path, tokenizer: Any) -> None:
+    corpus(tmp_path / "data", "jsonl", [5] * 13, words=40)
+    config = stream(tmp_path / "data", "jsonl", tokenizer, lanes="auto")
+    whole = take(InProcessLoader(config, 2, cache_dir=CACHE), 6)
+    loader = InProcessLoader(config, 2, cache_dir=CACHE)
+    begun = take(loader, 3)
+    with pytest.raises(StateError, match="seed"):
+        loader.load_state_dict(InProcessLoader(replace(config, lanes=4, seed=5), 2, cache_dir=CACHE).state_dict())
+    assert loader.plan.lanes == 12
+    assert equal(begun + take(loader, 3), whole)

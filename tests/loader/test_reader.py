@@ -143,6 +143,16 @@ def test_trailing_empty_rows_are_no_batch() -> None:
     assert reader.states() == (b"end",)
 
 
+def test_the_states_at_the_end_are_those_behind_all_that_was_read_also_with_empty_rows_undrawn() -> None:
+    channels = [
+        FakeChannel.cut(Rows.of([0, 2], [SEQ_LEN, 0]), []),
+        FakeChannel.cut(Rows.of([1, 3], [SEQ_LEN, 0]), []),
+    ]
+    reader = RankReader(Share(2, 0, 1), channels, 0)
+    assert len(batches(reader, 1)) == 2
+    assert reader.states() == (b"end", b"end")
+
+
 def test_states_are_those_in_front_of_the_message_that_holds_the_last_row() -> None:
     channel = FakeChannel.cut(Rows.of(range(6), [SEQ_LEN] * 6), [1, 2, 4])
     reader = RankReader(Share(1, 0, 1), [channel], 0)

@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from streamfeed import StreamConfig, StreamDataset, StreamLoader
-from streamfeed.errors import StateError
-from tests.corpora import id_of
+from streamfeed.errors import EmptyStreamError, StateError
+from tests.corpora import id_of, write_shard
 from tests.streams import CACHE, corpus, stream
 
 if TYPE_CHECKING:
@@ -142,3 +142,10 @@ def test_a_state_of_another_topology_is_refused(config: StreamConfig) -> None:
 def test_a_damaged_state_is_refused(config: StreamConfig, state: dict[str, Any]) -> None:
     with pytest.raises(StateError):
         dataset(config).load_state_dict(state)
+
+
+def test_a_pass_without_a_row_is_an_error(tmp_path: Path, tokenizer: Any) -> None:
+    write_shard("jsonl", tmp_path / "a.jsonl", [None, "", None])
+    for lanes in (1, 2):
+        with pytest.raises(EmptyStreamError, match="3 records were read, 2 null, 1 empty"):
+            list(dataset(stream(tmp_path, "jsonl", tokenizer, lanes=lanes, epochs=1)))

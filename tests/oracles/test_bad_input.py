@@ -147,3 +147,15 @@ def test_a_shard_changed_since_the_run_planned_is_never_fewer_records(
     assert caught.value.shard == str(good.damaged)
     good.damaged.write_bytes(content)
     assert take(loader), "the loader goes on when the shard is back"
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_the_budget_also_bounds_what_is_skipped_behind_the_last_row(
+    batch_size: int, tmp_path: Path, tokenizer: Any
+) -> None:
+    for shard in range(4):
+        (tmp_path / f"{shard}.jsonl").write_bytes(b'{"text": "good"}\nbad\nbad\n')
+    config = stream(tmp_path, "jsonl", tokenizer, epochs=1, on_error="skip", skip_budget=8)
+    assert take(InProcessLoader(config, batch_size, cache_dir=CACHE))
+    with pytest.raises(BudgetError, match="8 skipped: more than skip_budget=7"):
+        take(InProcessLoader(replace(config, skip_budget=7), batch_size, cache_dir=CACHE))

@@ -27,9 +27,9 @@ def test_null_and_empty_texts_are_dropped_and_counted(kind: str, tmp_path: Path,
     for index in (2, 20, 21):
         texts[index] = ""
     write_shard(kind, tmp_path / f"a.{kind}", texts)
-    for lanes in (1, 2, 5):
+    for lanes, batch_size in ((1, 2), (2, 2), (5, 2), (5, 1)):
         config = stream(tmp_path, kind, tokenizer, lanes=lanes, epochs=1, shuffle_buffer=10)
-        loader = InProcessLoader(config, 2, cache_dir=CACHE)
+        loader = InProcessLoader(config, batch_size, cache_dir=CACHE)
         tokens = lane_tokens([take(loader)], lanes)
         found = [id_of(text) for lane in tokens for text in tokenizer.decode(lane).split(tokenizer.eos_token) if text]
         assert sorted(found) == [index for index, text in enumerate(texts) if text]
