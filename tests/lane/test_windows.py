@@ -174,3 +174,12 @@ def test_a_lane_that_drew_an_empty_shard_reads_its_own_share_again_afterwards(tm
         for one, later in itertools.pairwise(some):
             assert not (one.begin.whole and later.begin.whole) or later.begin.epoch - one.begin.epoch > 1
             assert sorted(one.texts) == ["a", "b"] if one.begin.whole else len(one.texts) == 1
+
+
+def test_only_what_is_larger_than_the_setting_is_counted_as_oversized(tmp_path: Path) -> None:
+    """A lane's first window is smaller than that, and so is every one of a listed order."""
+    texts: list[str | None] = ["x" * 60] * 8
+    first = plan_of(corpus(tmp_path / "a", texts, shards=4), lanes=4, shuffle_buffer=100, window_bytes=100)
+    listed = plan_of(corpus(tmp_path / "b", ["x" * (3 << 20)] * 2), shuffle_buffer=0, window_bytes=64 << 20)
+    for plan in (first, listed):
+        assert sum(window.tally.oversized for window in windows_of(plan)) == 0
