@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence  # noqa: TC003 - so that typing.get_type_hints works on these classes
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any, Literal
 
 from streamfeed.errors import ConfigError
@@ -36,6 +37,8 @@ class Source:
     storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        if isinstance(self.uri, PurePath):
+            object.__setattr__(self, "uri", str(self.uri))
         if not self.uris or not all(isinstance(uri, str) and uri for uri in self.uris):
             raise ConfigError(f"a source needs at least one URI, got {self.uri!r}")
         if not (self.weight > 0 and self.weight < float("inf")):
@@ -76,6 +79,8 @@ class StreamConfig:
             object.__setattr__(self, "sources", (self.sources,))
         if not self.sources:
             raise ConfigError("a stream needs at least one source")
+        if not all(isinstance(source, Source) for source in self.sources):
+            raise ConfigError(f"sources takes Source objects, as in [Source('data/*.parquet')], got {self.sources!r}")
         _at_least("seq_len", self.seq_len, 2)
         _at_least("shuffle_buffer", self.shuffle_buffer, 0)
         _at_least("window_bytes", self.window_bytes, 1)

@@ -21,7 +21,7 @@ def source_print(source: Source, names: Sequence[str], sizes: Sequence[int], kin
     """Describe one source: its shards as count, bytes and hash of relative names, sizes and kinds; field and weight."""
     digest = xxhash.xxh3_128()
     for name, size, kind in zip(names, sizes, kinds, strict=True):
-        digest.update(f"{len(name)}:{name}:{size}:{kind}\n".encode())
+        digest.update(f"{len(name)}:{name}:{size}:{kind}\n".encode(errors="surrogateescape"))
     return {
         "shards": len(sizes),
         "bytes": sum(sizes),

@@ -51,7 +51,7 @@ class ShardTable:
     @classmethod
     def build(cls, urls: Sequence[str], sizes: Sequence[int], kinds: Sequence[str]) -> ShardTable:
         """Make the table of parallel lists."""
-        encoded = [url.encode() for url in urls]
+        encoded = [url.encode(errors="surrogateescape") for url in urls]  # a file's name need not be UTF-8
         names = tuple(sorted(set(kinds)))
         index = {name: i for i, name in enumerate(names)}
         return cls(
@@ -68,7 +68,7 @@ class ShardTable:
     def url(self, shard: int) -> str:
         """Return the URL of shard ``shard``."""
         start = int(self.ends[shard - 1]) if shard else 0
-        return self.text[start : int(self.ends[shard])].tobytes().decode()
+        return self.text[start : int(self.ends[shard])].tobytes().decode(errors="surrogateescape")
 
     def kind(self, shard: int) -> str:
         """Return the kind of shard ``shard``, as :func:`streamfeed.formats.detect.make_format` takes it."""

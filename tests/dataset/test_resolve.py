@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamfeed import Source
+from streamfeed import Source, StreamConfig
 from streamfeed.dataset.resolve import resolve_config
 from streamfeed.errors import ConfigError, SourceError
 from tests.corpora import texts_with_ids, write_corpus, write_shard
@@ -79,3 +80,16 @@ def test_a_format_that_there_is_not_is_an_error(tmp_path: Path, tokenizer: Any) 
     config = replace(stream(tmp_path, "jsonl", tokenizer), sources=[Source(str(tmp_path), format="csv")])
     with pytest.raises(ConfigError, match="format must be one of"):
         resolve_config(config)
+
+
+def test_a_file_whose_name_is_not_utf_8_is_a_shard_like_any_other(tmp_path: Path, tokenizer: Any) -> None:
+    name = os.fsdecode(b"a\xff.jsonl")
+    (tmp_path / name).write_bytes(b'{"text": "hello"}\n')
+    plan = resolve_config(StreamConfig([Source(str(tmp_path))], tokenizer)).plan()
+    assert plan.sources[0].shards.url(0) == str(tmp_path / name)
+
+
+def test_a_path_object_is_a_uri_and_sources_that_are_none_are_an_error(tmp_path: Path, tokenizer: Any) -> None:
+    assert Source(tmp_path / "*.jsonl") == Source(f"{tmp_path}/*.jsonl")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="takes Source objects"):
+        StreamConfig(["data/*.parquet"], tokenizer)  # type: ignore[list-item]

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamfeed.errors import CorruptShardError, FieldError, ReadError
+from streamfeed.formats.arrow import texts_of
 from streamfeed.formats.parquet import Parquet
 from streamfeed.formats.protocol import WHOLE, Bad, Cursor, Extent, Value
 from streamfeed.storage.files import CountingFile, ShardFile
@@ -217,3 +218,12 @@ def test_a_failed_read_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     reads = 3
     with pytest.raises(ReadError, match="the store is away"):
         values_of(file)
+
+
+def test_values_in_arrows_memory_are_a_sequence_from_both_ends() -> None:
+    values = texts_of(pa.array(["a", None, "", "é"]).slice(1), str)
+    assert [values[index] for index in range(-3, 3)] == [None, "", "é"] * 2
+    assert values[-2:] == ["", "é"]
+    for index in (3, -4):
+        with pytest.raises(IndexError):
+            values[index]
