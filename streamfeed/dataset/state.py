@@ -19,11 +19,13 @@ STATE_VERSION = 1
 class StreamState:
     """``rows`` global rows of pass ``number`` were handed out; ``lanes`` stand at or before their share of them.
 
+    The pass began with epoch ``first_epoch``; it ends with the ``epochs`` of the config that runs it, then or now.
     A state that has no lane at all is that of a pass that has not begun (``rows`` is 0) or has ended.
     """
 
     fingerprint: Mapping[str, Any]
     number: int = 0
+    first_epoch: int = 0
     rows: int = 0
     ended: bool = False
     lanes: Mapping[int, LaneState] = field(default_factory=dict)
@@ -38,6 +40,7 @@ class StreamState:
         return {
             "version": STATE_VERSION,
             "pass": self.number,
+            "first_epoch": self.first_epoch,
             "rows": self.rows,
             "ended": self.ended,
             "lanes": {str(lane): state.to_json() for lane, state in sorted(self.lanes.items())},
@@ -55,6 +58,7 @@ class StreamState:
             state = cls(
                 fingerprint=dict(data["fingerprint"]),
                 number=int(data["pass"]),
+                first_epoch=int(data["first_epoch"]),
                 rows=int(data["rows"]),
                 ended=bool(data["ended"]),
                 lanes={int(lane): LaneState.from_json(state) for lane, state in data["lanes"].items()},
@@ -67,7 +71,7 @@ class StreamState:
             if isinstance(error, StateError):
                 raise
             raise StateError(f"the state cannot be read: {error!r}; the checkpoint is damaged") from error
-        if unfit or state.rows < 0 or state.number < 0:
+        if unfit or min(state.rows, state.number, state.first_epoch) < 0:
             raise StateError(
                 f"the state does not fit itself (lanes {_named(unfit)}, row {state.rows}, pass {state.number}); "
                 "the checkpoint is damaged"
@@ -94,14 +98,14 @@ class StreamState:
             if state.rows > max(0, -(-(self.rows - lane) // self.lane_count)):
                 raise StateError(f"lane {lane} stands at row {state.rows}, behind its share of {self.rows} rows")
 
-    def lane_states(self, sources: int, first_epoch: int) -> dict[int, LaneState]:
-        """Return every lane's state; lanes of a pass that has not begun start at ``first_epoch``."""
-        start = LaneState.start(sources, first_epoch)
+    def lane_states(self, sources: int) -> dict[int, LaneState]:
+        """Return every lane's state; lanes of a pass that has not begun start at its first epoch."""
+        start = LaneState.start(sources, self.first_epoch)
         return {lane: self.lanes.get(lane, start) for lane in range(self.lane_count)}
 
-    def next_pass(self) -> StreamState:
-        """Return the state at the beginning of the next pass."""
-        return StreamState(self.fingerprint, number=self.number + 1)
+    def next_pass(self, epochs: int) -> StreamState:
+        """Return the state at the beginning of the next pass, behind one of ``epochs``."""
+        return StreamState(self.fingerprint, number=self.number + 1, first_epoch=self.first_epoch + epochs)
 
 
 def merge_states(states: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class Assembler:
         return self._ready.popleft() if self._ready else None
 
     def _assemble(self) -> None:
-        count = self._most if self._reader.arrived() >= self._most * self._rows else 1
+        count = self._most if self._reader.arrived(self._most * self._rows) else 1
         before = self._reader.states()
         slot = (self._alone if count == 1 else self._grouped).take()
         lengths = self._reader.fill(slot.arrays, self._pad)

@@ -14,6 +14,7 @@ from streamfeed.encode.proof import default_cache_dir, prove
 from streamfeed.errors import BudgetError, ConfigError
 from streamfeed.loader.assembly import Assembler
 from streamfeed.loader.history import History
+from streamfeed.loader.heap import give_back
 from streamfeed.loader.job import InProcess, Job
 from streamfeed.loader.pool import RemoteWorker, start_workers, stop_workers, warm_up
 from streamfeed.loader.reader import Channel, RankReader
@@ -75,6 +76,7 @@ class StreamLoader:
         self._report = Report()
         self._use(self._resolved.plan())
         logger.info("engine %s: %s", self._verdict.engine, self._verdict.reason)
+        give_back()  # what loading a tokenizer took: some tens of MB
 
     @property
     def tokenizer(self) -> TokenizerSpec:
@@ -107,7 +109,7 @@ class StreamLoader:
         """Continue after the last batch handed out; begin the next pass when the last one has ended."""
         if self._ended:
             self._reader, self._ended = None, False
-            self._history.restart(self._now().next_pass())
+            self._history.restart(self._now().next_pass(self.config.epochs or 0))
         return self._iterate()
 
     def _iterate(self) -> Iterator[Batch]:
@@ -149,8 +151,7 @@ class StreamLoader:
             self._history.restart(self._now())
         share, base = self._share, self._history.now.base
         workers = min(self.num_workers, share.slots)
-        first_epoch = base.number * (self.config.epochs or 0)
-        states = base.lane_states(len(self._plan.sources), first_epoch)
+        states = base.lane_states(len(self._plan.sources))
         hosted = {share.lane_at(slot) for slot in range(share.slots)}
         first = share.first(base.rows)
         jobs = [
@@ -164,7 +165,7 @@ class StreamLoader:
                 workers=max(1, workers),
                 states={lane: state for lane, state in states.items() if lane in hosted},
                 first=first,
-                first_epoch=first_epoch,
+                first_epoch=base.first_epoch,
                 first_rows=self.batch_size,
             )
             for worker in range(max(1, workers))

@@ -134,9 +134,10 @@ class RankReader:
         """Return each worker's lanes' states, as JSON, at or before the last row handed out."""
         return tuple(tap.states for tap in self._taps)
 
-    def arrived(self) -> int:
-        """Return about how many of the next rows can be drawn without waiting."""
-        return len(self._taps) * min(tap.arrived() for tap in self._taps)
+    def arrived(self, count: int) -> bool:
+        """Say whether the next ``count`` rows are in the messages at hand, so that nothing has to be waited for."""
+        wanted = zip(self._taps, self._layout(count), strict=True)
+        return all(tap.arrived() >= len(places.rows) for tap, places in wanted)
 
     def has_more(self) -> bool:
         """Say whether any row to come is not empty; may wait for a message once rows have become empty."""

@@ -70,7 +70,7 @@ class StreamDataset(IterableDataset[Row]):
         Raises :class:`EmptyStreamError` where a pass outside of workers, or in the only one, has no row.
         """
         if self._ended:
-            self._start_at(self._base.next_pass(), 0)
+            self._start_at(self._base.next_pass(self.config.epochs or 0), 0)
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         self._sit((self.rank, self.world_size, worker, workers))
@@ -96,7 +96,6 @@ class StreamDataset(IterableDataset[Row]):
     def _job(self, worker: int, workers: int) -> Job:
         slots = self._share.worker_slots(worker, workers)
         turn, index = divmod(self._taken, len(slots))
-        first_epoch = self._base.number * (self.config.epochs or 0)
         return Job(
             plan=self._plan,
             tokenizer=self.tokenizer,
@@ -105,9 +104,9 @@ class StreamDataset(IterableDataset[Row]):
             share=self._share,
             worker=worker,
             workers=workers,
-            states=self._base.lane_states(len(self._plan.sources), first_epoch),
+            states=self._base.lane_states(len(self._plan.sources)),
             first=turn * self._share.slots + slots[index],
-            first_epoch=first_epoch,
+            first_epoch=self._base.first_epoch,
         )
 
     def _rows(self, job: Job) -> Iterator[Row]:
@@ -131,7 +130,7 @@ class StreamDataset(IterableDataset[Row]):
         from orjson import loads
 
         lanes = {**{str(lane): state.to_json() for lane, state in self._base.lanes.items()}, **loads(self._states)}
-        stream = StreamState(self._plan.fingerprint, self._base.number).to_json()
+        stream = StreamState(self._plan.fingerprint, self._base.number, self._base.first_epoch).to_json()
         return {
             "stream": {**stream, "lanes": lanes},
             "seat": list(self._seat),

@@ -207,9 +207,21 @@ def test_a_state_comes_back_from_json_as_it_was(config: StreamConfig) -> None:
 
 
 def test_a_pass_that_has_not_begun_has_every_lane_at_its_first_epoch() -> None:
-    state = StreamState({"lanes": 3, "sources": [{}]}).next_pass()
-    assert state.number == 1
-    assert state.lane_states(1, 4) == {lane: LaneState.start(1, 4) for lane in range(3)}
+    state = StreamState({"lanes": 3, "sources": [{}]}).next_pass(3).next_pass(1)
+    assert state.number == 2
+    assert state.lane_states(1) == {lane: LaneState.start(1, 4) for lane in range(3)}
+
+
+@pytest.mark.parametrize(("before", "behind"), [(1, 2), (3, 1), (2, 2)])
+def test_a_later_pass_has_the_epochs_asked_for_also_where_earlier_ones_had_others(
+    before: int, behind: int, config: StreamConfig
+) -> None:
+    loader = InProcessLoader(replace(config, epochs=before), 4, cache_dir=CACHE)
+    take(loader)
+    take(loader, 2)
+    resumed = load(replace(config, epochs=behind), json.loads(json.dumps(loader.state_dict())))
+    take(resumed)
+    assert resumed.report().tally.records == 70 * behind
 
 
 def test_differences_name_leaves_that_only_one_side_has() -> None:
