@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Outcome", "compare", "encode_in_batches", "main", "thread_environment"]
 
-_BATCH_CHARS = 256_000
+_BATCH_CHARS = 1_000_000
 
 
 @dataclass(frozen=True)
