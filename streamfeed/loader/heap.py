@@ -7,10 +7,10 @@ import ctypes
 
 import pyarrow as pa
 
-__all__ = ["Heap"]
+__all__ = ["Heap", "give_back"]
 
-CALLS_BETWEEN_TRIMS = 64
-"""Messages of 2 MB: about 130 MB of text, in which a trim's milliseconds do not show."""
+CALLS_BETWEEN_TRIMS = 16
+"""Messages of 2 MB: about 30 MB of text. Four times as many cost 70 MB of memory for two workers and save 3 % of time."""
 
 MALLOPT_TRIM_THRESHOLD, MALLOPT_MMAP_THRESHOLD = -1, -3
 KEEP_BYTES = 32 << 20
@@ -37,6 +37,11 @@ class Heap:
     def tick(self) -> None:
         """Give free pages back every so many calls, the first included: by then the engine was built."""
         if self._calls % CALLS_BETWEEN_TRIMS == 0:
-            with contextlib.suppress(AttributeError, OSError):
-                ctypes.CDLL(None).malloc_trim(0)
+            give_back()
         self._calls += 1
+
+
+def give_back() -> None:
+    """Give the pages that this process has freed back to the system, where the C library knows how."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
