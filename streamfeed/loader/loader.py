@@ -13,8 +13,8 @@ from streamfeed.dataset.state import StreamState
 from streamfeed.encode.proof import default_cache_dir, prove
 from streamfeed.errors import BudgetError, ConfigError
 from streamfeed.loader.assembly import Assembler
-from streamfeed.loader.history import History
 from streamfeed.loader.heap import give_back
+from streamfeed.loader.history import History
 from streamfeed.loader.job import InProcess, Job
 from streamfeed.loader.pool import RemoteWorker, start_workers, stop_workers, warm_up
 from streamfeed.loader.reader import Channel, RankReader
