@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,7 @@ def latest(folder: Path) -> Checkpoint | None:
     Broken ones are passed over with a warning. Raises :class:`~streamfeed.errors.StateError` when all are broken: to
     start over from step 0 must be the user's decision.
     """
+    _finish_swaps(folder)
     found = _steps(folder)
     for _, path in found:
         try:
@@ -108,6 +110,16 @@ def finish(temporary: Path, step: int) -> Checkpoint:
     if old is not None:
         shutil.rmtree(old)
     return Checkpoint(final, step)
+
+
+def _finish_swaps(folder: Path) -> None:
+    """Rename what a writer had finished, and set its predecessor of the same step aside for, when it was killed."""
+    for temporary in folder.glob(".writing-step-*"):
+        final = folder / temporary.name.removeprefix(".writing-")
+        with suppress(StateError, OSError):  # not finished, or another rank was quicker
+            open_checkpoint(temporary)
+            if not final.exists():
+                temporary.rename(final)
 
 
 def set_aside_after(folder: Path, step: int) -> list[Path]:

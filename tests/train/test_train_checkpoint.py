@@ -92,6 +92,27 @@ def test_the_same_step_saved_again_takes_the_place_of_the_first(tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
 
 
+def test_a_writer_killed_between_setting_aside_and_renaming_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path, 5, "first")
+    rename = Path.rename
+
+    def killed(path: Path, target: Path) -> Path:
+        if path.name.startswith(".writing"):
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            save(tmp_path, 5, "second")
+    assert not (tmp_path / "step-000005").exists()
+    found = latest(tmp_path)
+    assert found is not None
+    assert (found.step, (found.path / "model.bin").read_text()) == (5, "second")
+
+
 def test_a_used_run_folder_is_refused_and_a_failed_start_is_not(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     assert new_folder(str(run.path), "run") == run
