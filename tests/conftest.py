@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ from streamfeed.encode.proof import Verdict, prove
 from tests.tokenizers_for_tests import build_bpe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from streamfeed.encode.protocol import Engine
@@ -53,13 +51,3 @@ def one_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prove a tokenizer and build its engine once for all the loaders of this process: it is most of what they cost."""
     monkeypatch.setattr("streamfeed.loader.loader.prove", _verdict)
     monkeypatch.setattr("streamfeed.loader.job.build_engine", lambda spec, verdict, **_: _engine(spec, verdict))
-
-
-@pytest.fixture(autouse=True)
-def _own_log() -> Iterator[None]:
-    """Give each test the package's logger as it was: the command line takes it over, as a program may."""
-    logger = logging.getLogger("streamfeed")
-    handlers, level, propagate = list(logger.handlers), logger.level, logger.propagate
-    yield
-    logger.handlers[:], logger.propagate = handlers, propagate
-    logger.setLevel(level)
