@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Frame", "Run", "runs"]
 
 SLICE_BYTES = 1 << 20
-"""Texts are encoded about this much at a time. The engine alone is as fast with a quarter of it, but every run also costs
-a hand-over between threads, a concatenation and a state."""
+"""Texts are encoded about this much at a time. The engine alone is as fast with a quarter of it, but every run also
+costs a hand-over between threads, a concatenation and a state."""
 
 
 @dataclass(frozen=True, slots=True)
