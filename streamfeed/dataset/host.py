@@ -105,11 +105,6 @@ class Host:
         if len(self._partial) == len(self._feeds):
             self._partial = []
 
-    @property
-    def lanes(self) -> int:
-        """The number of lanes hosted."""
-        return len(self._feeds)
-
     def states(self) -> dict[int, LaneState]:
         """Return the lanes' states behind the last row handed out."""
         return {feed.lane.number: feed.state() for feed in self._feeds}

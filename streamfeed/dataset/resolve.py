@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streamfeed.config import Source, StreamConfig
     from streamfeed.formats.protocol import Piece
 
-__all__ = ["Resolved", "resolve_config"]
+__all__ = ["Resolved"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,11 @@ class _Listed:
 
 
 class Resolved:
-    """A config whose shards have been listed and whose tokenizer is loaded, once; plans for any number of lanes."""
+    """A config whose shards have been listed and whose tokenizer is loaded, once; plans for any number of lanes.
+
+    What was found is logged once. Raises :class:`SourceError` for a URI that means nothing,
+    :class:`~streamfeed.errors.ConfigError` for a tokenizer that cannot be loaded.
+    """
 
     def __init__(self, config: StreamConfig) -> None:
         self.config = config
@@ -82,15 +86,6 @@ class Resolved:
             ),
             fingerprint=fingerprint(config, prints, self.tokenizer.fingerprint, split.lanes),
         )
-
-
-def resolve_config(config: StreamConfig) -> Resolved:
-    """List and load what ``config`` names, and say once what was found.
-
-    Raises :class:`SourceError` for a URI that means nothing, :class:`~streamfeed.errors.ConfigError` for a tokenizer
-    that cannot be loaded.
-    """
-    return Resolved(config)
 
 
 def _list(source: Source) -> _Listed:

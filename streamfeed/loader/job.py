@@ -134,6 +134,3 @@ class InProcess:
     def release(self) -> None:
         """Take the oldest message's buffers back."""
         self._free.append(self._held.pop(0))
-
-    def close(self) -> None:
-        """Do nothing: there is no process to stop."""

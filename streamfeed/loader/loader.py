@@ -7,7 +7,7 @@ import os
 import weakref
 from typing import TYPE_CHECKING, Any, Self
 
-from streamfeed.dataset.resolve import Resolved, resolve_config
+from streamfeed.dataset.resolve import Resolved
 from streamfeed.dataset.share import Share
 from streamfeed.dataset.state import StreamState
 from streamfeed.encode.proof import default_cache_dir, prove
@@ -45,6 +45,8 @@ class StreamLoader:
     torchrun's environment. ``start_method`` is multiprocessing's. All of this is free to change on resume.
 
     Iterating continues after the last batch handed out; after the end of a finite stream it starts the next pass.
+    Batches may share one piece of memory, each its own part: ``clone()`` a tensor before saving or pickling it, which
+    would write the whole piece (at most 4 MB).
     """
 
     def __init__(
@@ -68,14 +70,13 @@ class StreamLoader:
         self.rank, self.world_size = find_rank(rank, world_size)
         self._context = warm_up(start_method) if num_workers else None
         self._cache_dir = default_cache_dir() if cache_dir is None else cache_dir
-        self._resolved: Resolved = resolve_config(config)
+        self._resolved = Resolved(config)
         self._verdict = prove(self._resolved.tokenizer, self._cache_dir)
         self._stats = ReadStats()
         self._workers: list[RemoteWorker] = []
         self._stop = weakref.finalize(self, stop_workers, self._workers, os.getpid())
         self._report = Report()
         self._use(self._resolved.plan())
-        logger.info("engine %s: %s", self._verdict.engine, self._verdict.reason)
         give_back()  # what loading a tokenizer took: some tens of MB
 
     @property

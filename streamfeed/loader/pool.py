@@ -62,7 +62,6 @@ class RemoteWorker:
     def __init__(self, process: BaseProcess, pipe: Connection, ring: Ring, number: int) -> None:
         self._process = process
         self._pipe = pipe
-        self._ring = ring
         self._buffers = ring.buffers()
         self._number = number
         self._held: deque[int] = deque()

@@ -28,9 +28,6 @@ class Channel(Protocol):
     def release(self) -> None:
         """Say that the oldest message received and not yet released was used: its buffers may be written again."""
 
-    def close(self) -> None:
-        """Stop the worker; safe to call twice."""
-
 
 class _Part(NamedTuple):
     """Consecutive rows of one message, with their lengths, and document starts relative to the first of them."""

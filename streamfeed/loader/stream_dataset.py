@@ -10,7 +10,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from streamfeed.dataset.batch import BatchArrays
 from streamfeed.dataset.message import Buffers
-from streamfeed.dataset.resolve import resolve_config
+from streamfeed.dataset.resolve import Resolved
 from streamfeed.dataset.share import Share
 from streamfeed.dataset.state import StreamState
 from streamfeed.encode.proof import default_cache_dir, prove
@@ -53,7 +53,7 @@ class StreamDataset(IterableDataset[Row]):
         self.config = config
         self.rank, self.world_size = find_rank(rank, world_size)
         self._cache_dir = default_cache_dir() if cache_dir is None else cache_dir
-        resolved = resolve_config(config)
+        resolved = Resolved(config)
         self.tokenizer = resolved.tokenizer
         self._verdict = prove(resolved.tokenizer, self._cache_dir)
         self._plan = resolved.plan()

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamfeed.train.atomic import write_file
-from streamfeed.train.demo_corpus import Document, find_documents, write_shards
+from streamfeed.train.demo_corpus import find_documents, write_shards
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 __all__ = ["DEFAULTS", "FOLDER", "prepare", "train_tokenizer"]
 
@@ -58,12 +58,12 @@ def prepare(say: Callable[[str], None], folder: Path = FOLDER, stdlib: Path | No
     folder.mkdir(parents=True, exist_ok=True)
     names = write_shards(documents, folder)
     say(f"Wrote them as {len(names)} shards under {folder}/: 3 tar, 3 Parquet, 3 .jsonl.zst.")
-    tokens = train_tokenizer(documents, folder / "tokenizer")
+    tokens = train_tokenizer([document.text for document in documents], folder / "tokenizer")
     say(f"Trained a byte-level BPE of {tokens:,} tokens on them: {folder / 'tokenizer'}/.")
     write_file(marker, json.dumps({"documents": len(documents), "characters": size, "shards": names}, indent=1) + "\n")
 
 
-def train_tokenizer(documents: list[Document], folder: Path, vocabulary: int = _VOCABULARY) -> int:
+def train_tokenizer(texts: Sequence[str], folder: Path, vocabulary: int = _VOCABULARY) -> int:
     """Train a byte-level BPE and save it for ``transformers``; return the size of its vocabulary."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -76,7 +76,7 @@ def train_tokenizer(documents: list[Document], folder: Path, vocabulary: int = _
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator((document.text for document in documents), trainer, length=len(documents))
+    tokenizer.train_from_iterator(texts, trainer, length=len(texts))
     folder.mkdir(parents=True, exist_ok=True)
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": _EOS, "clean_up_tokenization_spaces": False}
     write_file(folder / "tokenizer.json", tokenizer.to_str())

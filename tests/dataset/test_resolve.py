@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamfeed import Source, StreamConfig
-from streamfeed.dataset.resolve import resolve_config
+from streamfeed.dataset.resolve import Resolved
 from streamfeed.errors import ConfigError, SourceError
 from tests.corpora import texts_with_ids, write_corpus, write_shard
 from tests.streams import stream
@@ -31,7 +31,7 @@ def test_what_was_found_is_logged_once_a_source(
     config = replace(
         stream(tmp_path, "jsonl", tokenizer), sources=[Source(str(tmp_path / "a")), Source(str(tmp_path / "b"))]
     )
-    resolved = resolve_config(config)
+    resolved = Resolved(config)
     resolved.plan()
     resolved.plan(2)
     messages = [record.getMessage() for record in caplog.records]
@@ -45,33 +45,33 @@ def test_a_corpus_of_empty_files_is_an_error(tmp_path: Path, tokenizer: Any) -> 
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / name).touch()
     with pytest.raises(SourceError, match=r"all 2 shards are empty \(0 bytes\)"):
-        resolve_config(stream(tmp_path, "jsonl", tokenizer))
+        Resolved(stream(tmp_path, "jsonl", tokenizer))
 
 
 def test_an_empty_file_beside_others_is_no_error(tmp_path: Path, tokenizer: Any) -> None:
     (tmp_path / "a.jsonl").touch()
     write_shard("jsonl", tmp_path / "b.jsonl", texts_with_ids(4))
-    assert len(resolve_config(stream(tmp_path, "jsonl", tokenizer)).plan().sources[0].shards) == 2
+    assert len(Resolved(stream(tmp_path, "jsonl", tokenizer)).plan().sources[0].shards) == 2
 
 
 def test_a_folder_without_shards_and_a_folder_that_is_not_there_are_errors(tmp_path: Path, tokenizer: Any) -> None:
     for folder in (tmp_path, tmp_path / "missing"):
         with pytest.raises(SourceError, match=str(folder)):
-            resolve_config(stream(folder, "jsonl", tokenizer))
+            Resolved(stream(folder, "jsonl", tokenizer))
 
 
 def test_a_states_number_of_lanes_wins_over_the_configs(tmp_path: Path, tokenizer: Any) -> None:
     write_corpus("jsonl", tmp_path, texts_with_ids(30), shards=5)
-    resolved = resolve_config(stream(tmp_path, "jsonl", tokenizer, lanes=3))
+    resolved = Resolved(stream(tmp_path, "jsonl", tokenizer, lanes=3))
     assert (resolved.plan().lanes, resolved.plan().fingerprint["lanes"]) == (3, 3)
     assert (resolved.plan(2).lanes, resolved.plan(2).fingerprint["lanes"]) == (2, 2)
-    assert resolve_config(stream(tmp_path, "jsonl", tokenizer, lanes="auto")).plan().lanes == 4
+    assert Resolved(stream(tmp_path, "jsonl", tokenizer, lanes="auto")).plan().lanes == 4
 
 
 def test_a_shard_without_a_suffix_is_known_by_its_first_bytes(tmp_path: Path, tokenizer: Any) -> None:
     for kind in ("jsonl", "jsonl.gz", "jsonl.zst", "parquet", "tar"):
         write_shard(kind, tmp_path / f"{kind.replace('.', '_')}-shard", texts_with_ids(5))
-    shards = resolve_config(stream(tmp_path, "jsonl", tokenizer)).plan().sources[0].shards
+    shards = Resolved(stream(tmp_path, "jsonl", tokenizer)).plan().sources[0].shards
     assert sorted(shards.kind(index) for index in range(5)) == ["jsonl", "jsonl.gz", "jsonl.zst", "parquet", "tar"]
 
 
@@ -79,13 +79,13 @@ def test_a_format_that_there_is_not_is_an_error(tmp_path: Path, tokenizer: Any) 
     write_corpus("jsonl", tmp_path, texts_with_ids(3))
     config = replace(stream(tmp_path, "jsonl", tokenizer), sources=[Source(str(tmp_path), format="csv")])
     with pytest.raises(ConfigError, match="format must be one of"):
-        resolve_config(config)
+        Resolved(config)
 
 
 def test_a_file_whose_name_is_not_utf_8_is_a_shard_like_any_other(tmp_path: Path, tokenizer: Any) -> None:
     name = os.fsdecode(b"a\xff.jsonl")
     (tmp_path / name).write_bytes(b'{"text": "hello"}\n')
-    plan = resolve_config(StreamConfig([Source(str(tmp_path))], tokenizer)).plan()
+    plan = Resolved(StreamConfig([Source(str(tmp_path))], tokenizer)).plan()
     assert plan.sources[0].shards.url(0) == str(tmp_path / name)
 
 

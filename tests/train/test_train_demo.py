@@ -100,7 +100,7 @@ def test_a_finished_corpus_is_kept_and_an_interrupted_one_is_made_again(
 
 def test_the_tokenizer_takes_any_text_back(tmp_path: Path, stdlib: Path) -> None:
     documents, _ = demo_corpus.find_documents(stdlib)
-    demo.train_tokenizer(documents, tmp_path / "tokenizer", vocabulary=300)
+    demo.train_tokenizer([document.text for document in documents], tmp_path / "tokenizer", vocabulary=300)
     tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer" / "tokenizer.json"))
     text = "def f(x):\n\treturn '日本 🙂' # <|endoftext"
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
