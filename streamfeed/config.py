@@ -6,7 +6,7 @@ Everything here is part of the stream's fingerprint (but ``epochs``, ``skip_budg
 
 from __future__ import annotations
 
-from collections.abc import Sequence  # noqa: TC003 - so that typing.get_type_hints works on these classes
+from collections.abc import Mapping, Sequence  # noqa: TC003 - so that typing.get_type_hints works on these classes
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Literal
@@ -27,14 +27,15 @@ class Source:
     text, dotted names reach into structs (``meta.body``) and into a tar's members (``json.text``); left out, it is
     ``text``, and in a tar the ``txt`` member. ``format`` forces ``jsonl``, ``parquet`` or ``tar`` where suffix and
     magic bytes say something else. ``weight`` is the share of *tokens* that the source should have, relative to the
-    others.
+    others. ``storage_options`` are fsspec's, for the URIs' store: keys, end points, tokens. They are no part of the
+    stream, and are written nowhere.
     """
 
     uri: str | Sequence[str]
     text: str | None = None
     format: str | None = None
     weight: float = 1.0
-    storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.uri, PurePath):

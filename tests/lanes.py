@@ -15,8 +15,8 @@ from streamfeed.lane.windows import Window, WindowReader
 from streamfeed.plan.plan import Plan, Rules, SourceHands, SourcePlan
 from streamfeed.plan.shards import ShardTable
 from streamfeed.plan.split import Splitter, split_sources
-from streamfeed.stats import ReadStats
 from streamfeed.storage.files import ShardFile
+from streamfeed.storage.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from streamfeed.config import OnError
+    from streamfeed.stats import ReadStats
 
 EOS, BOS = 256, 257
 SILENT = "~"
@@ -90,7 +91,7 @@ def plan_of(
 def tools_for(plan: Plan, bos: int | None = None, stats: ReadStats | None = None) -> LaneTools:
     """Tools with the byte engine."""
     hands = [SourceHands(source, plan.rules, index) for index, source in enumerate(plan.sources)]
-    return LaneTools(ByteEngine(), Frame(bos, EOS), hands, stats or ReadStats())
+    return LaneTools(ByteEngine(), Frame(bos, EOS), hands, [Store(stats=stats)] * len(hands))
 
 
 def lane_of(plan: Plan, lane: int = 0, state: LaneState | None = None, first_epoch: int = 0) -> Lane:
@@ -129,7 +130,7 @@ def window_reader(
     rule = rules(**{**_fields(plan.rules), "on_error": on_error})
     hands = SourceHands(plan.sources[source], rule, source)
     return WindowReader(
-        plan.sources[source], rule, hands, source=source, lane=lane, last_epoch=last_epoch, stats=ReadStats()
+        plan.sources[source], rule, hands, source=source, lane=lane, last_epoch=last_epoch, store=Store()
     )
 
 

@@ -14,8 +14,7 @@ from streamfeed.plan.fingerprint import fingerprint, source_print
 from streamfeed.plan.plan import Plan, Rules, SourcePlan
 from streamfeed.plan.shards import ShardTable
 from streamfeed.plan.split import Splitter, split_sources
-from streamfeed.storage.files import ShardFile
-from streamfeed.storage.listing import resolve
+from streamfeed.storage.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +32,7 @@ class _Listed:
     """One source's shards, as found."""
 
     source: Source
+    store: Store
     table: ShardTable
     names: Sequence[str]
     kinds: Sequence[str]
@@ -41,7 +41,8 @@ class _Listed:
         """Return the function that cuts a shard of this source."""
 
         def split(shard: int, max_bytes: int) -> list[Piece] | None:
-            file = ShardFile(self.table.url(shard), int(self.table.sizes[shard]))
+            table = self.table
+            file = self.store.file(table.url(shard), int(table.sizes[shard]), table.version(shard))
             return make_format(self.table.kind(shard), self.source.text).split(file, max_bytes)
 
         return split
@@ -71,7 +72,7 @@ class Resolved:
         ]
         return Plan(
             sources=[
-                SourcePlan(listed.table, units, listed.source.text, listed.source.weight)
+                SourcePlan(listed.table, units, listed.source.text, listed.source.weight, listed.source.storage_options)
                 for listed, units in zip(self._listed, split.units, strict=True)
             ],
             rules=Rules(
@@ -89,10 +90,12 @@ class Resolved:
 
 
 def _list(source: Source) -> _Listed:
-    listing = resolve(source.uris)
+    store = Store(source.storage_options)
+    listing = store.list(source.uris)
     stated = [kind_of(url, source.format) for url in listing.urls]
     kinds = [
-        kind or sniff(ShardFile(url, size)) for kind, url, size in zip(stated, listing.urls, listing.sizes, strict=True)
+        kind or sniff(store.file(url, size, version))
+        for kind, url, size, version in zip(stated, listing.urls, listing.sizes, listing.versions, strict=True)
     ]
     counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(Counter(kinds).items()))
     logger.info(
@@ -104,4 +107,5 @@ def _list(source: Source) -> _Listed:
     )
     if not any(listing.sizes):
         raise SourceError(f"{source.uris[0]}: all {len(listing.sizes)} shards are empty (0 bytes)")
-    return _Listed(source, ShardTable.build(listing.urls, listing.sizes, kinds), listing.names, kinds)
+    table = ShardTable.build(listing.urls, listing.sizes, kinds, listing.versions)
+    return _Listed(source, store, table, listing.names, kinds)

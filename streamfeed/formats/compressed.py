@@ -14,11 +14,12 @@ from streamfeed.formats.zst import zstd_steps
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from streamfeed.storage.files import CountingFile, ShardFile
+    from streamfeed.storage.files import ShardFile
+    from streamfeed.storage.raw import RawFile
 
 __all__ = ["CompressedLines"]
 
-_STEPS: dict[str, Callable[[CountingFile, ShardFile, int], Iterator[Step]]] = {"gz": gzip_steps, "zst": zstd_steps}
+_STEPS: dict[str, Callable[[RawFile, ShardFile, int], Iterator[Step]]] = {"gz": gzip_steps, "zst": zstd_steps}
 
 
 class CompressedLines:
@@ -50,7 +51,7 @@ class CompressedLines:
                 if dropped < len(run.lines):
                     yield self._chunk(run.seek, run.skip + dropped, run.lines[dropped:])
 
-    def _runs(self, raw: CountingFile, file: ShardFile, start: int) -> Iterator[Run]:
+    def _runs(self, raw: RawFile, file: ShardFile, start: int) -> Iterator[Run]:
         cutter = LineCutter(start, file.shard)
         for step in coalesced(self._steps(raw, file, start)):
             yield from cutter.feed(step)

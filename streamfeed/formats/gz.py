@@ -12,7 +12,8 @@ from streamfeed.formats.pieces import Step
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from streamfeed.storage.files import CountingFile, ShardFile
+    from streamfeed.storage.files import ShardFile
+    from streamfeed.storage.raw import RawFile
 
 __all__ = ["gzip_steps"]
 
@@ -22,7 +23,7 @@ _OUTPUT = 1 << 18
 _GZIP = 31  # window bits of a gzip member with its header and check sum
 
 
-def gzip_steps(raw: CountingFile, file: ShardFile, start: int) -> Iterator[Step]:
+def gzip_steps(raw: RawFile, file: ShardFile, start: int) -> Iterator[Step]:
     """Yield the decompressed bytes of ``raw`` in steps of 256 KiB at most; there is no way in but ``start=0``.
 
     Raises :class:`CorruptShardError` with the compressed byte that was reached.
@@ -33,7 +34,7 @@ def gzip_steps(raw: CountingFile, file: ShardFile, start: int) -> Iterator[Step]
 
 
 class _Members:
-    def __init__(self, raw: CountingFile, file: ShardFile) -> None:
+    def __init__(self, raw: RawFile, file: ShardFile) -> None:
         self._raw = raw
         self._file = file
         self._data = b""

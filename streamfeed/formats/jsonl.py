@@ -12,7 +12,8 @@ from streamfeed.formats.protocol import Chunk, Cursor, Extent, Piece, Value
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from streamfeed.storage.files import CountingFile, ShardFile
+    from streamfeed.storage.files import ShardFile
+    from streamfeed.storage.raw import RawFile
 
 __all__ = ["JsonLines"]
 
@@ -75,7 +76,7 @@ def _leading(lines: list[bytes], records: int) -> tuple[int, int]:
     return len(lines), records
 
 
-def _first_line(raw: CountingFile, file: ShardFile, start: int, stop: int) -> int:
+def _first_line(raw: RawFile, file: ShardFile, start: int, stop: int) -> int:
     """Return where the first line that begins in ``[start, stop)`` begins, ``stop`` where none does."""
     if start == 0:
         return 0
@@ -90,7 +91,7 @@ def _first_line(raw: CountingFile, file: ShardFile, start: int, stop: int) -> in
     return stop
 
 
-def _blocks(raw: CountingFile, file: ShardFile, start: int, stop: int) -> Iterator[bytes]:
+def _blocks(raw: RawFile, file: ShardFile, start: int, stop: int) -> Iterator[bytes]:
     """Yield the bytes from ``start`` to the end of the line that holds byte ``stop - 1``."""
     raw.seek(start)
     position, block = start, b"\n"
@@ -139,7 +140,7 @@ def _without_bom(runs: Iterator[tuple[int, list[bytes]]]) -> Iterator[tuple[int,
             yield offset, lines
 
 
-def _read(raw: CountingFile, file: ShardFile, size: int, position: int) -> bytes:
+def _read(raw: RawFile, file: ShardFile, size: int, position: int) -> bytes:
     block = raw.read(size)
     if not block:
         cause = f"the file ended here while {file.size:,} bytes were expected"

@@ -14,7 +14,8 @@ from streamfeed.errors import CorruptShardError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from streamfeed.storage.files import CountingFile, ShardFile
+    from streamfeed.storage.files import ShardFile
+    from streamfeed.storage.raw import RawFile
 
 __all__ = ["Member", "walk"]
 
@@ -36,7 +37,7 @@ class Member(NamedTuple):
     size: int
 
 
-def walk(raw: CountingFile, file: ShardFile) -> Iterator[Member]:
+def walk(raw: RawFile, file: ShardFile) -> Iterator[Member]:
     """Yield the regular files in order; reads headers only.
 
     Raises :class:`CorruptShardError` with the byte where the archive is cut off or damaged.
@@ -70,7 +71,7 @@ def walk(raw: CountingFile, file: ShardFile) -> Iterator[Member]:
         extended = {}
 
 
-def _header(raw: CountingFile, file: ShardFile, offset: int) -> bytes | None:
+def _header(raw: RawFile, file: ShardFile, offset: int) -> bytes | None:
     header = raw.read_at(offset, _BLOCK)
     if offset == 0 and 0 < len(header) < _BLOCK:
         raise CorruptShardError(file.shard, "byte 0", "this is no tar: it is too short", "name the shard's format")
@@ -127,7 +128,7 @@ def _name(header: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
 
 
-def _payload(raw: CountingFile, file: ShardFile, offset: int, size: int) -> bytes:
+def _payload(raw: RawFile, file: ShardFile, offset: int, size: int) -> bytes:
     if size > _MOST_EXTENDED:
         cause = f"an extended header of {size:,} bytes"
         raise CorruptShardError(file.shard, f"byte {offset}", cause, "copy the shard again")

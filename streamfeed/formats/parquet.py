@@ -16,7 +16,8 @@ from streamfeed.formats.protocol import Chunk, Cursor, Extent, Piece
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from streamfeed.storage.files import CountingFile, ShardFile
+    from streamfeed.storage.files import ShardFile
+    from streamfeed.storage.raw import RawFile
 
 __all__ = ["Parquet"]
 
@@ -93,7 +94,7 @@ class Parquet:
         names = batch.schema.names
         return innermost(batch.column(names.index(self._field) if self._field in names else 0))
 
-    def _open(self, raw: CountingFile, file: ShardFile) -> Any:  # noqa: ANN401
+    def _open(self, raw: RawFile, file: ShardFile) -> Any:  # noqa: ANN401
         try:
             return pq.ParquetFile(raw, buffer_size=_BUFFER, pre_buffer=False)
         except _BROKEN as error:

@@ -9,7 +9,8 @@ from streamfeed.errors import CorruptShardError
 from streamfeed.formats.members import Member, walk
 
 if TYPE_CHECKING:
-    from streamfeed.storage.files import CountingFile, ShardFile
+    from streamfeed.storage.files import ShardFile
+    from streamfeed.storage.raw import RawFile
 
 __all__ = ["Index", "Sample", "index_of", "is_skipped", "key_and_extension"]
 
@@ -61,7 +62,7 @@ def is_skipped(name: str) -> bool:
     return name[name.rfind("/") + 1 :].startswith(".")
 
 
-def index_of(raw: CountingFile, file: ShardFile) -> Index:
+def index_of(raw: RawFile, file: ShardFile) -> Index:
     """Walk the headers and group the members by key, also those that are not neighbours."""
     samples: dict[str, Sample] = {}
     try:

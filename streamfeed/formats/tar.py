@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from streamfeed.formats.members import Member
-    from streamfeed.storage.files import CountingFile, ShardFile
+    from streamfeed.storage.files import ShardFile
+    from streamfeed.storage.raw import RawFile
 
 __all__ = ["Tar"]
 
@@ -94,7 +95,7 @@ class Tar:
         found = self._member(sample)
         return found[0].size if found else 0
 
-    def _value(self, raw: CountingFile, file: ShardFile, sample: Sample) -> Value:
+    def _value(self, raw: RawFile, file: ShardFile, sample: Sample) -> Value:
         where = f"sample {sample.key!r} at byte {sample.begin}"
         if sample.double:
             names = " and ".join(f"{member.name!r} at byte {member.begin}" for member in sample.double)
@@ -114,7 +115,7 @@ class Tar:
             return Bad(where, f"member {member.name!r} is not valid UTF-8: {error.reason} at its byte {error.start}")
 
 
-def _data(raw: CountingFile, file: ShardFile, member: Member) -> bytes:
+def _data(raw: RawFile, file: ShardFile, member: Member) -> bytes:
     data = raw.read_at(member.data, member.size)
     if len(data) < member.size:
         cause = f"the file ended here while {file.size:,} bytes were expected"

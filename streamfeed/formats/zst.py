@@ -17,7 +17,8 @@ from streamfeed.formats.pieces import Step
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from streamfeed.storage.files import CountingFile, ShardFile
+    from streamfeed.storage.files import ShardFile
+    from streamfeed.storage.raw import RawFile
 
 __all__ = ["zstd_steps"]
 
@@ -30,7 +31,7 @@ _BASE = 1 << 20
 """Decompressed bytes after which the next frame becomes the cursor's ``seek``: tiny frames share one."""
 
 
-def zstd_steps(raw: CountingFile, file: ShardFile, start: int) -> Iterator[Step]:
+def zstd_steps(raw: RawFile, file: ShardFile, start: int) -> Iterator[Step]:
     """Yield the decompressed bytes of the frames from byte ``start`` on, each step with its base.
 
     A base is ``start``, or the byte offset of a frame at least 1 MiB of output after the base before: a property of the
@@ -108,7 +109,7 @@ def _unpacked(source: _Source, unpacker: zstandard.ZstdDecompressionObj, count: 
 class _Source:
     """Compressed bytes with their position."""
 
-    def __init__(self, raw: CountingFile, file: ShardFile, start: int) -> None:
+    def __init__(self, raw: RawFile, file: ShardFile, start: int) -> None:
         self._raw = raw
         self._file = file
         self._data = b""

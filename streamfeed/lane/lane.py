@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from streamfeed.encode.protocol import Engine
     from streamfeed.plan.plan import Plan, SourceHands
-    from streamfeed.stats import ReadStats
+    from streamfeed.storage.store import Store
 
 __all__ = ["Block", "Lane", "LaneTools"]
 
@@ -38,7 +38,7 @@ class LaneTools:
     engine: Engine
     frame: Frame
     hands: list[SourceHands]
-    stats: ReadStats
+    stores: list[Store]
     executor: Executor | None = None
 
 
@@ -99,7 +99,7 @@ class Lane:
                 source=source,
                 lane=lane,
                 last_epoch=last_epoch,
-                stats=tools.stats,
+                store=tools.stores[source],
             )
             offset = state.offset if state.current == source else 0
             coming = runs(reader, tools.engine, tools.frame, state.sources[source], source=source, offset=offset)

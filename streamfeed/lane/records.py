@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 from streamfeed.formats.arrow import ArrowTexts
 from streamfeed.formats.protocol import Chunk, Cursor, Format, Value
-from streamfeed.storage.files import ShardFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from streamfeed.plan.shards import Unit
-    from streamfeed.stats import ReadStats
+    from streamfeed.storage.store import Store
 
 __all__ = ["UnitRecords"]
 
@@ -23,8 +22,8 @@ class UnitRecords:
     ``record`` is the ordinal in the unit of the next record, ``cursor`` where a fresh reader finds it.
     """
 
-    def __init__(self, unit: Unit, reader: Format, stats: ReadStats, cursor: Cursor, record: int) -> None:
-        self.file = ShardFile(unit.url, unit.size, stats)
+    def __init__(self, unit: Unit, reader: Format, store: Store, cursor: Cursor, record: int) -> None:
+        self.file = store.file(unit.url, unit.size, unit.version)
         self.stride = unit.stride
         self.record = record
         self._seek, self._skip = cursor
@@ -43,6 +42,7 @@ class UnitRecords:
         while self._next >= len(self._values):
             chunk = next(self._chunks, None)
             if chunk is None:
+                self.file.confirm()
                 return False
             self._seek, self._skip, self._values, self._next = chunk.seek, chunk.skip, chunk.values, 0
             self._arrow = chunk.values if isinstance(chunk.values, ArrowTexts) else None

@@ -19,7 +19,7 @@ from streamfeed.lane.records import UnitRecords
 from streamfeed.lane.state import Place
 from streamfeed.lane.texts import Texts
 from streamfeed.plan.order import order_key, permutation
-from streamfeed.stats import ReadStats, Tally
+from streamfeed.stats import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from streamfeed.plan.plan import Rules, SourceHands, SourcePlan
+    from streamfeed.storage.store import Store
 
 __all__ = ["Window", "WindowReader"]
 
@@ -58,7 +59,7 @@ class WindowReader:
         source: int,
         lane: int,
         last_epoch: int | None,
-        stats: ReadStats,
+        store: Store,
     ) -> None:
         self._plan = plan
         self._rules = rules
@@ -66,7 +67,7 @@ class WindowReader:
         self._source = source
         self._lane = lane
         self._last_epoch = last_epoch
-        self._stats = stats
+        self._store = store
         self._strided = bool((plan.units.step > 1).any())
         self._formats: dict[str, Format] = {}
 
@@ -131,7 +132,7 @@ class WindowReader:
         unit = self._hands.unit(index, whole=place.whole)
         if unit.kind not in self._formats:
             self._formats[unit.kind] = make_format(unit.kind, self._plan.text)
-        return UnitRecords(unit, self._formats[unit.kind], self._stats, Cursor(place.seek, place.skip), place.record)
+        return UnitRecords(unit, self._formats[unit.kind], self._store, Cursor(place.seek, place.skip), place.record)
 
     @property
     def repeats(self) -> bool:

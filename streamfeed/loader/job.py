@@ -14,6 +14,7 @@ from streamfeed.encode.proof import Verdict, disprove
 from streamfeed.lane.lane import LaneTools
 from streamfeed.lane.runs import Frame
 from streamfeed.plan.plan import Plan, SourceHands
+from streamfeed.storage.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,7 +91,7 @@ class Job:
             engine=build_engine(self.tokenizer, self.verdict, on_mismatch=disproved),
             frame=Frame(self.tokenizer.bos_id, self.tokenizer.eos_id),
             hands=[SourceHands(source, self.plan.rules, index) for index, source in enumerate(self.plan.sources)],
-            stats=stats,
+            stores=[Store(source.storage_options, stats) for source in self.plan.sources],
             executor=executor,
         )
         return Host(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from streamfeed.plan.deal import Dealer
 from streamfeed.plan.shards import ShardTable, Stride, Unit, UnitTable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -25,12 +25,13 @@ LISTED_WINDOW_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class SourcePlan:
-    """One source: its shards and units, and what is read of them."""
+    """One source: its shards and units, what is read of them, and what opens its store (never shown or saved)."""
 
     shards: ShardTable
     units: UnitTable
     text: str | None
     weight: float
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,7 @@ class SourceHands:
         return Unit(
             url=self._plan.shards.url(shard),
             size=int(self._plan.shards.sizes[shard]),
+            version=self._plan.shards.version(shard),
             kind=self._plan.shards.kind(shard),
             extent=self._plan.units.extent(index),
             stride=Stride() if whole else self._plan.units.stride(index),

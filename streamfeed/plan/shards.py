@@ -29,6 +29,7 @@ class Unit(NamedTuple):
 
     url: str
     size: int
+    version: str
     kind: str
     extent: Extent
     stride: Stride
@@ -39,7 +40,8 @@ class ShardTable:
     """Shards of one source.
 
     ``text``: uint8, all URLs in UTF-8; ``ends``: int64 ``[n]``, where each ends; ``sizes``: int64 ``[n]``, bytes;
-    ``kinds``: uint8 ``[n]``, index into ``kind_names``.
+    ``kinds``: uint8 ``[n]``, index into ``kind_names``. ``version_text`` and ``version_ends`` hold the versions as
+    ``text`` and ``ends`` hold the URLs, and are empty where no store says any.
     """
 
     text: NDArray[np.uint8]
@@ -47,19 +49,26 @@ class ShardTable:
     sizes: NDArray[np.int64]
     kinds: NDArray[np.uint8]
     kind_names: tuple[str, ...]
+    version_text: NDArray[np.uint8]
+    version_ends: NDArray[np.int64]
 
     @classmethod
-    def build(cls, urls: Sequence[str], sizes: Sequence[int], kinds: Sequence[str]) -> ShardTable:
-        """Make the table of parallel lists."""
-        encoded = [url.encode(errors="surrogateescape") for url in urls]  # a file's name need not be UTF-8
+    def build(
+        cls, urls: Sequence[str], sizes: Sequence[int], kinds: Sequence[str], versions: Sequence[str] = ()
+    ) -> ShardTable:
+        """Make the table of parallel lists; no ``versions`` is not knowing any."""
+        text, ends = _packed(urls)
+        version_text, version_ends = _packed(versions if any(versions) else ())
         names = tuple(sorted(set(kinds)))
         index = {name: i for i, name in enumerate(names)}
         return cls(
-            text=np.frombuffer(b"".join(encoded), dtype=np.uint8),
-            ends=np.cumsum([len(url) for url in encoded], dtype=np.int64),
+            text=text,
+            ends=ends,
             sizes=np.asarray(sizes, dtype=np.int64),
             kinds=np.asarray([index[kind] for kind in kinds], dtype=np.uint8),
             kind_names=names,
+            version_text=version_text,
+            version_ends=version_ends,
         )
 
     def __len__(self) -> int:
@@ -67,12 +76,26 @@ class ShardTable:
 
     def url(self, shard: int) -> str:
         """Return the URL of shard ``shard``."""
-        start = int(self.ends[shard - 1]) if shard else 0
-        return self.text[start : int(self.ends[shard])].tobytes().decode(errors="surrogateescape")
+        return _unpacked(self.text, self.ends, shard)
+
+    def version(self, shard: int) -> str:
+        """Return the version of shard ``shard`` when the run planned, empty where it is not known."""
+        return _unpacked(self.version_text, self.version_ends, shard) if len(self.version_ends) else ""
 
     def kind(self, shard: int) -> str:
         """Return the kind of shard ``shard``, as :func:`streamfeed.formats.detect.make_format` takes it."""
         return self.kind_names[int(self.kinds[shard])]
+
+
+def _packed(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    encoded = [text.encode(errors="surrogateescape") for text in texts]  # a file's name need not be UTF-8
+    ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
+    return np.frombuffer(b"".join(encoded), dtype=np.uint8), ends
+
+
+def _unpacked(text: NDArray[np.uint8], ends: NDArray[np.int64], index: int) -> str:
+    start = int(ends[index - 1]) if index else 0
+    return text[start : int(ends[index])].tobytes().decode(errors="surrogateescape")
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,13 +25,14 @@ from urllib.parse import unquote, urlsplit
 from braceexpand import braceexpand
 
 from streamfeed.errors import SourceError
+from streamfeed.storage.files import local_version
 from streamfeed.storage.urls import redact
 from streamfeed.storage.walk import Found, find, is_marker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["Listing", "is_marker", "resolve"]
+__all__ = ["Listing", "is_marker", "listing_of", "resolve"]
 
 _MAGIC = frozenset("*?[")
 
@@ -42,13 +43,15 @@ class Listing:
 
     ``urls`` opens them (absolute paths). ``names`` are their stable relative names for the fingerprint: moving the
     whole corpus to another folder does not change them. ``sizes`` are in bytes. ``ignored`` counts the hidden and
-    marker files passed over.
+    marker files passed over. ``versions`` tell a file from one that takes its place: an etag, or bytes and time of last
+    change; empty where a store says neither.
     """
 
     urls: list[str]
     names: list[str]
     sizes: list[int]
     ignored: int
+    versions: list[str]
 
 
 def resolve(uris: Sequence[str]) -> Listing:
@@ -69,7 +72,18 @@ def resolve(uris: Sequence[str]) -> Listing:
     renamed = iter(_relative(named))
     files = [hit if hit is not None else next(renamed) for hit in found]
     _refuse_doubles([file.path for file in files])
-    return Listing([file.path for file in files], [file.name for file in files], [file.size for file in files], ignored)
+    return listing_of(files, ignored)
+
+
+def listing_of(files: Sequence[Found], ignored: int) -> Listing:
+    """Return the listing of named ``files``."""
+    return Listing(
+        [file.path for file in files],
+        [file.name for file in files],
+        [file.size for file in files],
+        ignored,
+        [file.version for file in files],
+    )
 
 
 def _one(uri: str) -> tuple[list[Found], int]:
@@ -97,13 +111,13 @@ def _part(path: str, fixed: str, uri: str) -> tuple[list[Found], int]:
     if direct is None and not _MAGIC & set(path):
         raise SourceError(f"{redact(uri)}: the pattern names {path}, and there is no such file or folder")
     if direct is not None and direct.size >= 0:
-        return [Found(direct.path, _below(direct.path, fixed), direct.size)], 0
+        return [direct._replace(name=_below(direct.path, fixed))], 0
     base, pattern = (direct.path, ["**"]) if direct is not None else _cut(path)
     hits, ignored = find(base, pattern)
     if base == fixed:
         return hits, ignored
     prefix = _below(base, fixed)
-    return [Found(hit.path, f"{prefix}/{hit.name}", hit.size) for hit in hits], ignored
+    return [hit._replace(name=f"{prefix}/{hit.name}") for hit in hits], ignored
 
 
 def _below(path: str, folder: str) -> str:
@@ -144,7 +158,7 @@ def _existing(path: str) -> Found | None:
     except (OSError, ValueError):
         return None
     size = -1 if stat.S_ISDIR(found.st_mode) else found.st_size
-    return Found(os.path.abspath(path), "", size)  # noqa: PTH100 (links are kept)
+    return Found(os.path.abspath(path), "", size, local_version(found))  # noqa: PTH100 (links are kept)
 
 
 def _expanded(path: str) -> Iterator[str]:
@@ -172,7 +186,7 @@ def _relative(files: list[Found]) -> Iterator[Found]:
     if files:
         shared = os.path.commonpath([os.path.dirname(file.path) for file in files])  # noqa: PTH120
         for file in files:
-            yield Found(file.path, _below(file.path, shared), file.size)
+            yield file._replace(name=_below(file.path, shared))
 
 
 def _refuse_doubles(paths: Iterable[str]) -> None:

@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamfeed.errors import SourceError
+from streamfeed.storage.files import local_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,11 +22,12 @@ _HIDDEN = (".", "_")
 
 
 class Found(NamedTuple):
-    """A file: absolute path, name relative to the folder that was searched, bytes."""
+    """A file: absolute path or URL, name relative to the folder that was searched, bytes, and its version."""
 
     path: str
     name: str
     size: int
+    version: str = ""
 
 
 def is_marker(name: str) -> bool:
@@ -89,7 +91,8 @@ class _Search:
         elif is_marker(entry.name) or not (entry.is_file() or entry.is_symlink()):
             self.ignored.add(name)
         else:
-            self.found[name] = Found(entry.path, name, entry.stat().st_size)
+            stat = entry.stat()
+            self.found[name] = Found(entry.path, name, stat.st_size, local_version(stat))
 
     def _enter(
         self, entry: os.DirEntry[str], name: str, parts: tuple[str, ...], above: tuple[tuple[int, int], ...]

@@ -8,12 +8,14 @@ import pytest
 
 from streamfeed.formats.detect import KINDS, make_format
 from streamfeed.formats.protocol import WHOLE, Chunk, Cursor, Value
-from streamfeed.storage.files import CountingFile, ShardFile
+from streamfeed.storage.files import ShardFile
 from tests.corpora import FIELDS, SEEKABLE, texts_with_ids, write_shard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from streamfeed.storage.raw import RawFile
 
 TEXTS: list[str | None] = [None if i % 11 == 5 else text for i, text in enumerate(texts_with_ids(60))]
 
@@ -88,10 +90,10 @@ def test_shards_of_no_record_or_one_are_read(tmp_path: Path, kind: str, texts: l
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_closed_reader_closes_its_file(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[CountingFile] = []
+    opened: list[RawFile] = []
     original = ShardFile.open
 
-    def recorded(file: ShardFile) -> CountingFile:
+    def recorded(file: ShardFile) -> RawFile:
         opened.append(original(file))
         return opened[-1]
 

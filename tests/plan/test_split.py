@@ -16,7 +16,7 @@ from streamfeed.lane.records import UnitRecords
 from streamfeed.plan.plan import SourceHands, SourcePlan
 from streamfeed.plan.shards import ShardTable
 from streamfeed.plan.split import LADDER, PIECE_BYTES, Split, split_sources
-from streamfeed.stats import ReadStats
+from streamfeed.storage.store import Store
 from tests.corpora import FIELDS, KINDS, SEEKABLE, id_of, texts_with_ids, write_shard
 from tests.lanes import rules, splitter, table
 
@@ -147,7 +147,7 @@ def ids_read(of: ShardTable, split: Split, lanes: int, kind: str) -> Counter[int
     for lane in range(lanes):
         for index in hands.hand(3, lane, whole=False):
             unit = hands.unit(int(index), whole=False)
-            records = UnitRecords(unit, reader, ReadStats(), Cursor(), 0)
+            records = UnitRecords(unit, reader, Store(), Cursor(), 0)
             while records.fill():
                 mine = records.record % unit.stride.step == unit.stride.phase
                 value = records.take()
