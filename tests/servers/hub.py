@@ -1,6 +1,6 @@
 """A Hugging Face Hub on loopback that the real clients talk to, with a log of requests and scripted faults.
 
-Plays what reading datasets needs: info of a revision, trees in pages, paths-info, and files by HEAD and GET with ranges.
+Plays what reading datasets needs: info of a revision, trees in pages, paths-info, files by HEAD and GET with ranges.
 Large files are handed out by a redirect to a signed URL of another path, as the Hub does. What is private or missing is
 answered with the Hub's own error codes.
 """
@@ -145,7 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._answer()
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Say nothing: there is a log of its own."""
 
     def _answer(self) -> None:

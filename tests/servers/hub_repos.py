@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Blob", "Missing", "Repo"]
 
 
-class Missing(Exception):
+class Missing(Exception):  # noqa: N818
     """What was asked for is not there; ``code`` is the Hub's ``X-Error-Code``."""
 
     def __init__(self, code: str, message: str, status: int = 404) -> None:

@@ -1,0 +1,1 @@
+"""The Hugging Face Hub: which files a dataset means, pinned to a commit, and their bytes."""
