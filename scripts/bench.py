@@ -131,7 +131,8 @@ def bare(arguments: argparse.Namespace) -> dict[str, Any]:
     from streamfeed.encode.fast import FastokensEngine
     from streamfeed.encode.tokenizer import load_tokenizer
 
-    engine = FastokensEngine(load_tokenizer(str(arguments.folder / "tokenizer")).json)
+    spec = load_tokenizer(str(arguments.folder / "tokenizer"))
+    engine = FastokensEngine(spec.json, spec.frame)
     texts: list[str] = []
     for shard in sorted((arguments.folder / "data").glob("*.parquet")):
         texts += pq.read_table(shard).column("text").to_pylist()
@@ -140,7 +141,7 @@ def bare(arguments: argparse.Namespace) -> dict[str, Any]:
     for index, text in enumerate(texts):
         size += len(text)
         if size >= SLICE_CHARACTERS or index == len(texts) - 1:
-            tokens += len(engine.encode(texts[start : index + 1]).ids) + index + 1 - start
+            tokens += len(engine.encode(texts[start : index + 1]).ids)
             start, size = index + 1, 0
     seconds = time.perf_counter() - began
     (arguments.folder / "bytes_per_token").write_text(str(sum(len(text.encode()) for text in texts) / tokens))

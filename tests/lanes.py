@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,6 @@ import numpy as np
 from streamfeed.encode.protocol import Encoded
 from streamfeed.formats.detect import make_format
 from streamfeed.lane.lane import Lane, LaneTools
-from streamfeed.lane.runs import Frame
 from streamfeed.lane.state import LaneState, Place
 from streamfeed.lane.windows import Window, WindowReader
 from streamfeed.plan.plan import Plan, Rules, SourceHands, SourcePlan
@@ -33,15 +33,18 @@ SILENT = "~"
 
 
 class ByteEngine:
-    """Every UTF-8 byte is a token."""
+    """Every UTF-8 byte is a token; behind them the EOS, before them ``bos`` if there is one."""
 
     name = "bytes"
 
+    def __init__(self, bos: int | None = None) -> None:
+        self._begin = [] if bos is None else [bos]
+
     def encode(self, texts: Sequence[str]) -> Encoded:
-        data = [b"" if text.startswith(SILENT) else text.encode() for text in texts]
+        data = [[] if not text or text.startswith(SILENT) else [*self._begin, *text.encode(), EOS] for text in texts]
         offsets = np.zeros(len(data) + 1, dtype=np.int64)
         np.cumsum([len(one) for one in data], out=offsets[1:])
-        return Encoded(np.frombuffer(b"".join(data), dtype=np.uint8).astype(np.int32), offsets)
+        return Encoded(np.asarray(list(itertools.chain(*data)), dtype=np.int32), offsets)
 
 
 def table(folder: Path, kind: str) -> ShardTable:
@@ -91,7 +94,7 @@ def plan_of(
 def tools_for(plan: Plan, bos: int | None = None, stats: ReadStats | None = None) -> LaneTools:
     """Tools with the byte engine."""
     hands = [SourceHands(source, plan.rules, index) for index, source in enumerate(plan.sources)]
-    return LaneTools(ByteEngine(), Frame(bos, EOS), hands, [Store(stats=stats)] * len(hands))
+    return LaneTools(ByteEngine(bos), hands, [Store(stats=stats)] * len(hands))
 
 
 def lane_of(plan: Plan, lane: int = 0, state: LaneState | None = None, first_epoch: int = 0) -> Lane:

@@ -36,6 +36,10 @@ class BatchArrays:
     labels: NDArray[np.int64]
     position_ids: NDArray[np.int64]
 
+    def first(self, rows: int) -> BatchArrays:
+        """Return the first ``rows`` rows, as views."""
+        return BatchArrays(self.input_ids[:rows], self.labels[:rows], self.position_ids[:rows])
+
     def put(self, place: slice | NDArray[np.int64], rows: NDArray[np.int32]) -> None:
         """Copy rows, int32 ``[n, seq_len]``, to the batch rows ``place``."""
         self.input_ids[place] = rows

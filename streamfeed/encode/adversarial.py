@@ -19,7 +19,7 @@ from streamfeed.encode.code_points import EMOJI, NEW_CODE_POINTS, SPACES, mixed_
 
 __all__ = ["SET_VERSION", "documents"]
 
-SET_VERSION = 1
+SET_VERSION = 2
 
 _LONG_DOCUMENTS = (20_000, 33_000, 66_000, 131_072, 262_145, 600_000, 1_100_000, 2_000_000)  # UTF-8 bytes, about
 _MAX_VOCABULARY = 40_000

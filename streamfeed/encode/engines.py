@@ -38,11 +38,14 @@ def build_engine(
     """
     _LOG.debug("building %s for tokenizer %s: %s", verdict.engine, spec.name, verdict.reason)
     if verdict.engine == "huggingface":
-        return HuggingFaceEngine(spec.json)
+        return HuggingFaceEngine(spec.json, spec.frame)
     from streamfeed.encode.fast import FastokensEngine
 
     return CheckedEngine(
-        FastokensEngine(spec.json), lambda: HuggingFaceEngine(spec.json), check_every, on_mismatch or (lambda _: None)
+        FastokensEngine(spec.json, spec.frame),
+        lambda: HuggingFaceEngine(spec.json, spec.frame),
+        check_every,
+        on_mismatch or (lambda _: None),
     )
 
 

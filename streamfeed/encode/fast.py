@@ -12,6 +12,8 @@ from streamfeed.encode.protocol import Encoded
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from streamfeed.encode.frame import Frame
+
 __all__ = ["FastokensEngine"]
 
 
@@ -24,15 +26,16 @@ class FastokensEngine:
 
     name = "fastokens"
 
-    def __init__(self, spec_json: str) -> None:
-        self._tokenizer = Tokenizer.from_json_str(spec_json)
+    def __init__(self, spec_json: str, frame: Frame) -> None:
+        self._tokenizer = Tokenizer.from_json_str(frame.into(spec_json))
+        self._frame = frame
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode texts in order, without special tokens; empty texts have no ids."""
+        """Encode texts in order, each framed; texts without tokens have no ids."""
         if not texts:
             return Encoded(np.empty(0, np.int32), np.zeros(1, np.int64))
         ids, offsets = self._tokenizer.encode_batch_flat(
-            texts if isinstance(texts, list) else list(texts), add_special_tokens=False, split_special_tokens=True
+            texts if isinstance(texts, list) else list(texts), add_special_tokens=True, split_special_tokens=True
         )
         # Ids and offsets are far below 2**31 and 2**63, so the unsigned bytes read as signed are the same numbers.
-        return Encoded(np.frombuffer(ids, dtype="<i4"), np.frombuffer(offsets, dtype="<i8"))
+        return self._frame.without_silent(Encoded(np.frombuffer(ids, dtype="<i4"), np.frombuffer(offsets, dtype="<i8")))

@@ -13,6 +13,8 @@ from streamfeed.encode.protocol import Encoded
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from streamfeed.encode.frame import Frame
+
 __all__ = ["HuggingFaceEngine"]
 
 
@@ -24,20 +26,21 @@ class HuggingFaceEngine:
 
     name = "huggingface"
 
-    def __init__(self, spec_json: str) -> None:
-        self._tokenizer = Tokenizer.from_str(spec_json)
+    def __init__(self, spec_json: str, frame: Frame) -> None:
+        self._tokenizer = Tokenizer.from_str(frame.into(spec_json))
+        self._frame = frame
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._tokenizer.encode_special_tokens = True  # a control string inside a text is text
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode texts in order, without special tokens; empty texts have no ids."""
+        """Encode texts in order, each framed; texts without tokens have no ids."""
         if not texts:
             return Encoded(np.empty(0, np.int32), np.zeros(1, np.int64))
         # Each read of .ids makes a list of Python integers, so each is read once and let go of as it is copied.
         pieces = [
             np.array(encoding.ids, dtype=np.int32)
-            for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+            for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=True)
         ]
         offsets = np.fromiter(accumulate(chain((0,), map(len, pieces))), dtype=np.int64, count=len(pieces) + 1)
-        return Encoded(np.concatenate(pieces), offsets)
+        return self._frame.without_silent(Encoded(np.concatenate(pieces), offsets))

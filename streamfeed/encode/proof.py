@@ -82,6 +82,7 @@ def _decide(spec: TokenizerSpec) -> Verdict:
     with tempfile.TemporaryDirectory(prefix="streamfeed-proof-") as name:
         folder = Path(name)
         (folder / "tokenizer.json").write_text(spec.json, encoding="utf-8")
+        (folder / "frame.json").write_text(json.dumps(asdict(spec.frame)), encoding="utf-8")
         for setting, threads in _SETTINGS.items():
             problem = _trial(folder, setting, "fast", str(folder), setting, str(threads)).problem
             if problem:

@@ -16,8 +16,8 @@ __all__ = ["Encoded", "Engine"]
 class Encoded(NamedTuple):
     """Ids of several texts: text ``i`` is ``ids[offsets[i]:offsets[i + 1]]``.
 
-    ``ids`` is int32 of shape ``[tokens]``, ``offsets`` int64 of shape ``[texts + 1]``. No special tokens are added, and
-    control strings inside the texts are text.
+    ``ids`` is int32 of shape ``[tokens]``, ``offsets`` int64 of shape ``[texts + 1]``. A text that holds tokens has one
+    EOS behind it, and a BOS before it where the tokenizer puts one there; control strings inside the texts are text.
     """
 
     ids: NDArray[np.int32]

@@ -9,6 +9,7 @@ from typing import Protocol, cast
 
 import xxhash
 
+from streamfeed.encode.frame import Frame
 from streamfeed.errors import ConfigError
 
 __all__ = ["TokenizerSpec", "load_tokenizer"]
@@ -35,6 +36,11 @@ class TokenizerSpec:
     pad_id: int | None
     vocab_size: int
     name: str
+
+    @property
+    def frame(self) -> Frame:
+        """The special tokens that engines put around a document."""
+        return Frame(self.bos_id, self.eos_id)
 
 
 class _Loaded(Protocol):

@@ -5,7 +5,8 @@ crash: so :mod:`streamfeed.encode.proof` starts this module as a process per set
 
 ``fast FOLDER NAME THREADS`` encodes with fastokens (``THREADS`` 0: as it does by itself) and writes the ids to
 ``FOLDER/NAME.npz``; ``reference FOLDER NAME...`` encodes with Hugging Face and compares. Both write
-``FOLDER/ROLE.json``, see :class:`Outcome`, and read the tokenizer from ``FOLDER/tokenizer.json``.
+``FOLDER/ROLE.json``, see :class:`Outcome`, and read the tokenizer from ``FOLDER/tokenizer.json`` and its special tokens
+from ``FOLDER/frame.json``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 
 from streamfeed.encode.adversarial import documents
 from streamfeed.encode.compare import document_ids, first_difference
+from streamfeed.encode.frame import Frame
 from streamfeed.encode.protocol import Encoded
 
 if TYPE_CHECKING:
@@ -59,19 +61,20 @@ def thread_environment(threads: int) -> dict[str, str]:
 def main(arguments: Sequence[str]) -> None:
     """Run one role; see the module."""
     role, folder = arguments[0], Path(arguments[1])
-    spec_json = (folder / "tokenizer.json").read_text(encoding="utf-8")
+    tokenizer = (folder / "tokenizer.json").read_text(encoding="utf-8")
+    frame = Frame(**json.loads((folder / "frame.json").read_text(encoding="utf-8")))
     if role == "fast":
-        _write(folder / f"{arguments[2]}.json", _fast(spec_json, folder / f"{arguments[2]}.npz", int(arguments[3])))
+        _write(folder / f"{arguments[2]}.json", _fast(tokenizer, frame, folder / arguments[2], int(arguments[3])))
     else:
-        _write(folder / "reference.json", _reference(spec_json, [folder / f"{name}.npz" for name in arguments[2:]]))
+        _write(folder / "reference.json", _reference(tokenizer, frame, [folder / name for name in arguments[2:]]))
 
 
-def _fast(spec_json: str, target: Path, threads: int) -> Outcome:
+def _fast(spec_json: str, frame: Frame, target: Path, threads: int) -> Outcome:
     _set_threads(threads)
     from streamfeed.encode.fast import FastokensEngine
 
     try:
-        engine = FastokensEngine(spec_json)
+        engine = FastokensEngine(spec_json, frame)
         texts = documents(spec_json)
         encoded = encode_in_batches(engine.encode, texts)
         again = encode_in_batches(engine.encode, texts[::-1])  # warm caches, and other neighbours in each call
@@ -81,18 +84,18 @@ def _fast(spec_json: str, target: Path, threads: int) -> Outcome:
         first, second = document_ids(encoded, index), document_ids(again, len(texts) - 1 - index)
         if not np.array_equal(first, second):
             return Outcome(f"fastokens gave two results for one text of {len(text)} characters, {text[:60]!r}")
-    with target.open("wb") as file:
+    with target.with_suffix(".npz").open("wb") as file:
         np.savez(file, ids=encoded.ids, offsets=encoded.offsets)
     return Outcome("", len(texts), len(encoded.ids))
 
 
-def _reference(spec_json: str, sources: Sequence[Path]) -> Outcome:
+def _reference(spec_json: str, frame: Frame, sources: Sequence[Path]) -> Outcome:
     from streamfeed.encode.huggingface import HuggingFaceEngine
 
     texts = documents(spec_json)
-    reference = encode_in_batches(HuggingFaceEngine(spec_json).encode, texts)
+    reference = encode_in_batches(HuggingFaceEngine(spec_json, frame).encode, texts)
     for source in sources:
-        with np.load(source) as arrays:
+        with np.load(source.with_suffix(".npz")) as arrays:
             fast = Encoded(arrays["ids"], arrays["offsets"])
         problem = compare(texts, fast, reference)
         if problem:

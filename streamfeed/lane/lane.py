@@ -10,8 +10,8 @@ import xxhash
 from streamfeed.errors import BudgetError
 from streamfeed.lane.ahead import Ahead
 from streamfeed.lane.mix import Mixer, position
-from streamfeed.lane.pack import ConcatPacker
-from streamfeed.lane.runs import Frame, Run, runs
+from streamfeed.lane.pack import ConcatPacker, Packed
+from streamfeed.lane.runs import Run, runs
 from streamfeed.lane.state import LaneState, SourceState
 from streamfeed.lane.windows import WindowReader
 
@@ -36,7 +36,6 @@ class LaneTools:
     """What all lanes of one process share. ``executor`` (one thread) reads and encodes ahead; None does it in place."""
 
     engine: Engine
-    frame: Frame
     hands: list[SourceHands]
     stores: list[Store]
     executor: Executor | None = None
@@ -102,12 +101,13 @@ class Lane:
                 store=tools.stores[source],
             )
             offset = state.offset if state.current == source else 0
-            coming = runs(reader, tools.engine, tools.frame, state.sources[source], source=source, offset=offset)
+            coming = runs(reader, tools.engine, state.sources[source], source=source, offset=offset)
             feeds.append(Ahead(coming, tools.executor, RUNS_AHEAD))
         weights = [source_plan.weight for source_plan in plan.sources]
         self.number = lane
         self._mixer = Mixer(feeds, weights, state.sources, state.tally.copy())
         self._packer = ConcatPacker(rules.seq_len)
+        self._packed: list[Block] = []
         self._skip_budget = rules.skip_budget
         self._current = state.current
         self._rows = state.rows
@@ -121,17 +121,15 @@ class Lane:
 
     def next_block(self) -> Block | None:
         """Return the next rows of the lane, at least one; None for good when a finite pass has ended."""
-        while not self.ended:
+        while not self.ended and not self._packed:
             run = self._mixer.take(self._current)
             self._current = -1
             self._check_budget()
             if run is None:
                 self.ended = True
                 return self._last_block()
-            packed = self._packer.feed(run)
-            if len(packed.rows):
-                return self._block(packed.rows, packed.starts, run, packed.carried)
-        return None
+            self._packed = [self._block(packed, run) for packed in self._packer.feed(run)]
+        return self._packed.pop(0) if self._packed else None
 
     def end_state(self) -> LaneState:
         """Return the state of a lane that has ended."""
@@ -141,9 +139,10 @@ class Lane:
 
     def _last_block(self) -> Block | None:
         last = self._packer.flush()
-        return None if last is None else self._block(last.rows, last.starts, None, last.carried)
+        return None if last is None else self._block(last, None)
 
-    def _block(self, rows: NDArray[np.int32], starts: NDArray[np.int64], run: Run | None, carried: int) -> Block:
+    def _block(self, packed: Packed, run: Run | None) -> Block:
+        rows = packed.rows
         chains: list[int] = []
         for row in rows:
             self._chain = xxhash.xxh3_64_intdigest(row, self._chain)
@@ -156,7 +155,7 @@ class Lane:
             tally=self._mixer.tally.copy(),
             sources=tuple(self._mixer.states()),
         )
-        return Block(rows, starts, chains, after, run, carried)
+        return Block(rows, packed.starts, chains, after, run, packed.carried)
 
     def _check_budget(self) -> None:
         skipped = self._mixer.tally.skipped + self._mixer.tally.broken_shards

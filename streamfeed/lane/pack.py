@@ -17,16 +17,20 @@ __all__ = ["ConcatPacker", "Packed"]
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Rows that one run completed.
+    """Consecutive rows that one run completed.
 
     ``rows``: int32 ``[n, seq_len]``. ``starts``: int64, sorted, where documents start, as ``row * seq_len + column``; a
     row's own start is not among them unless a document starts there too. ``carried`` tokens of row 0 are from earlier
-    runs.
+    runs; where it is negative, so many of the run's tokens are in rows before these.
     """
 
     rows: NDArray[np.int32]
     starts: NDArray[np.int64]
     carried: int
+
+
+FEW_ROWS = 8
+"""A run of fewer rows is cheaper to copy behind what was carried than to hand out in two parts."""
 
 
 class ConcatPacker:
@@ -37,17 +41,30 @@ class ConcatPacker:
         self._carry = np.empty(0, dtype=np.int32)
         self._carry_starts = np.empty(0, dtype=np.int64)
 
-    def feed(self, run: Run) -> Packed:
-        """Add a run; return the rows that it completes (maybe none)."""
-        carried = len(self._carry)
-        ids = np.concatenate((self._carry, run.ids)) if carried else run.ids
-        starts = np.concatenate((self._carry_starts, _starts(run) + carried))
+    def feed(self, run: Run) -> list[Packed]:
+        """Add a run; return the rows that it completes, in at most two parts (maybe none).
+
+        Only the row that completes what was carried is copied together, the others are views of the run's ids.
+        """
+        carried, ids, starts = len(self._carry), run.ids, _starts(run)
+        if not carried:
+            return self._cut(ids, starts, 0)
+        starts = np.concatenate((self._carry_starts, starts + carried))
+        rest = self._seq_len - carried  # of the row that was begun
+        if len(ids) < FEW_ROWS * self._seq_len:
+            return self._cut(np.concatenate((self._carry, ids)), starts, carried)
+        row = np.concatenate((self._carry, ids[:rest])).reshape(1, -1)
+        cut = int(starts.searchsorted(self._seq_len))
+        return [Packed(row, starts[:cut], carried), *self._cut(ids[rest:], starts[cut:] - self._seq_len, -rest)]
+
+    def _cut(self, ids: NDArray[np.int32], starts: NDArray[np.int64], carried: int) -> list[Packed]:
+        """Cut ``ids`` into rows and carry the rest."""
         count = len(ids) // self._seq_len
         full = count * self._seq_len
         cut = int(starts.searchsorted(full))
         self._carry = ids[full:].copy()
         self._carry_starts = starts[cut:] - full
-        return Packed(ids[:full].reshape(count, self._seq_len), starts[:cut], carried)
+        return [Packed(ids[:full].reshape(count, self._seq_len), starts[:cut], carried)] if count else []
 
     def flush(self) -> Packed | None:
         """Return the last, partial row as it is (``rows`` is ``[1, length]``), or None when nothing is carried."""

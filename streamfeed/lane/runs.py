@@ -1,4 +1,4 @@
-"""Runs: consecutive documents of one source, encoded, with their special tokens."""
+"""Runs: consecutive documents of one source, encoded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamfeed.encode.protocol import Encoded, Engine
 from streamfeed.errors import ReplayError
 
 if TYPE_CHECKING:
@@ -15,43 +14,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from streamfeed.encode.protocol import Engine
     from streamfeed.lane.state import SourceState
     from streamfeed.lane.windows import Window, WindowReader
     from streamfeed.stats import Tally
 
-__all__ = ["Frame", "Run", "runs"]
+__all__ = ["Run", "runs"]
 
 SLICE_BYTES = 1 << 20
 """Texts are encoded about this much at a time. The engine alone is as fast with a quarter of it, but every run also
 costs a hand-over between threads, a concatenation and a state."""
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """The special tokens around a document: ``bos`` (or none) before it, ``eos`` behind it."""
-
-    bos: int | None
-    eos: int
-
-    def around(self, encoded: Encoded) -> Encoded:
-        """Return ``encoded`` with the special tokens; documents without tokens stay without."""
-        lengths = encoded.offsets[1:] - encoded.offsets[:-1]
-        before = 0 if self.bos is None else 1
-        framed = np.zeros_like(encoded.offsets)
-        np.cumsum(np.where(lengths > 0, lengths + before + 1, 0), out=framed[1:])
-        ids = np.empty(int(framed[-1]), dtype=np.int32)
-        source, begin = encoded.ids, 0
-        starts = framed.tolist()
-        for start, end in zip(starts, encoded.offsets[1:].tolist(), strict=False):
-            if end > begin:
-                first = start + before
-                ids[first : first + end - begin] = source[begin:end]
-                begin = end
-        spoken = lengths > 0
-        ids[framed[1:][spoken] - 1] = self.eos
-        if self.bos is not None:
-            ids[framed[:-1][spoken]] = self.bos
-        return Encoded(ids, framed)
 
 
 @dataclass(slots=True)
@@ -74,9 +46,7 @@ class Run:
     """int64 ``[documents + 1]``: how many documents before each have no tokens; None where none has."""
 
 
-def runs(
-    reader: WindowReader, engine: Engine, frame: Frame, state: SourceState, *, source: int, offset: int
-) -> Iterator[Run]:
+def runs(reader: WindowReader, engine: Engine, state: SourceState, *, source: int, offset: int) -> Iterator[Run]:
     """Yield the source's runs from ``state`` on, ``offset`` tokens into its next document.
 
     Raises :class:`ReplayError` where the window that the state stands in no longer has the texts that it had,
@@ -93,7 +63,7 @@ def runs(
         entered = None if resumed else window.tally
         first = skip if resumed else 0
         for start, stop in _slices(window.texts.sizes(), first):
-            encoded = frame.around(engine.encode(window.texts[start:stop]))
+            encoded = engine.encode(window.texts[start:stop])
             run = Run(source, encoded.ids, encoded.offsets, window, start, entered, empties=_empties(encoded.offsets))
             if counted and start == first and resumed:
                 run = _behind(run, offset)

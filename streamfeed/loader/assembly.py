@@ -58,10 +58,10 @@ class Assembler:
         return self._ready.popleft() if self._ready else None
 
     def _assemble(self) -> None:
-        count = self._most if self._reader.arrived(self._most * self._rows) else 1
+        count = max(1, self._reader.arrived(self._rows, self._most))
         before = self._reader.states()
         slot = (self._alone if count == 1 else self._grouped).take()
-        lengths = self._reader.fill(slot.arrays, self._pad)
+        lengths = self._reader.fill(slot.arrays.first(count * self._rows), self._pad)
         if lengths is None:
             return
         by_batch = lengths.reshape(count, self._rows)

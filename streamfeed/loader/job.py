@@ -12,7 +12,6 @@ from streamfeed.dataset.message import Buffers, Message, rounds_in
 from streamfeed.encode.engines import build_engine
 from streamfeed.encode.proof import Verdict, disprove
 from streamfeed.lane.lane import LaneTools
-from streamfeed.lane.runs import Frame
 from streamfeed.plan.plan import Plan, SourceHands
 from streamfeed.storage.store import Store
 
@@ -89,7 +88,6 @@ class Job:
 
         tools = LaneTools(
             engine=build_engine(self.tokenizer, self.verdict, on_mismatch=disproved),
-            frame=Frame(self.tokenizer.bos_id, self.tokenizer.eos_id),
             hands=[SourceHands(source, self.plan.rules, index) for index, source in enumerate(self.plan.sources)],
             stores=[Store(source.storage_options, stats) for source in self.plan.sources],
             executor=executor,

@@ -131,10 +131,15 @@ class RankReader:
         """Return each worker's lanes' states, as JSON, at or before the last row handed out."""
         return tuple(tap.states for tap in self._taps)
 
-    def arrived(self, count: int) -> bool:
-        """Say whether the next ``count`` rows are in the messages at hand, so that nothing has to be waited for."""
-        wanted = zip(self._taps, self._layout(count), strict=True)
-        return all(tap.arrived() >= len(places.rows) for tap, places in wanted)
+    def arrived(self, rows: int, most: int) -> int:
+        """Return how many batches of ``rows`` rows, up to ``most``, are in the messages at hand: no need to wait."""
+        arrived = [tap.arrived() for tap in self._taps]
+        count = min(most, sum(arrived) // rows)
+        while count and any(
+            have < len(places.rows) for have, places in zip(arrived, self._layout(count * rows), strict=True)
+        ):
+            count -= 1
+        return count
 
     def has_more(self) -> bool:
         """Say whether any row to come is not empty; may wait for a message once rows have become empty."""

@@ -20,12 +20,13 @@ from tests.encode.tokenizer_kinds import spec_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SPEC = "llama3_bpe"
+SPEC = spec_of("llama3_bpe")
+RIGHT = (SPEC.json, SPEC.frame)
 
 
 @pytest.fixture(params=[FastokensEngine, HuggingFaceEngine], scope="module")
 def engine(request: pytest.FixtureRequest) -> Engine:
-    built: Engine = request.param(spec_of(SPEC).json)
+    built: Engine = request.param(*RIGHT)
     return built
 
 
@@ -35,7 +36,7 @@ class Wrong:
     name = "fastokens"
 
     def __init__(self) -> None:
-        self._right = HuggingFaceEngine(spec_of(SPEC).json)
+        self._right = HuggingFaceEngine(*RIGHT)
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         right = self._right.encode(texts)
@@ -53,7 +54,7 @@ class Counting:
 
     def __init__(self) -> None:
         self.seen: list[str] = []
-        self._right = HuggingFaceEngine(spec_of(SPEC).json)
+        self._right = HuggingFaceEngine(*RIGHT)
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         self.seen.extend(texts)
@@ -82,20 +83,22 @@ def test_offsets_bound_each_text(engine: Engine) -> None:
 
 
 def test_control_strings_inside_text_are_text(engine: Engine) -> None:
-    spec = spec_of(SPEC)
     ids = engine.encode(["a<|endoftext|>b <|user|><think>"]).ids.tolist()
-    assert spec.eos_id not in ids
+    assert ids.index(SPEC.eos_id) == len(ids) - 1
     assert len(ids) > 10
 
 
 def test_an_added_word_that_is_not_special_is_one_id(engine: Engine) -> None:
-    assert len(engine.encode(["zyzzyva"]).ids) == 1
+    assert len(engine.encode(["zyzzyva"]).ids) == 1 + len(["its EOS"])
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=60), max_size=6))
 def test_both_engines_give_equal_ids_for_any_text(texts: list[str]) -> None:
-    fast, right = FastokensEngine(spec_of(SPEC).json).encode(texts), HuggingFaceEngine(spec_of(SPEC).json).encode(texts)
+    fast, right = (
+        FastokensEngine(*RIGHT).encode(texts),
+        HuggingFaceEngine(*RIGHT).encode(texts),
+    )
     assert fast.ids.tolist() == right.ids.tolist()
     assert fast.offsets.tolist() == right.offsets.tolist()
 
@@ -139,7 +142,7 @@ def test_a_long_or_empty_document_passes_the_check_on_to_the_next() -> None:
 
 def test_a_wrong_id_is_an_error_that_names_it_after_it_was_recorded() -> None:
     recorded: list[str] = []
-    engine = CheckedEngine(Wrong(), lambda: HuggingFaceEngine(spec_of(SPEC).json), 4, recorded.append)
+    engine = CheckedEngine(Wrong(), lambda: HuggingFaceEngine(*RIGHT), 4, recorded.append)
     engine.encode(["wrong but not due", "b", "c", "d"])
     with pytest.raises(EngineError, match=r"ids differ from index \d+ on.*next start uses Hugging Face"):
         engine.encode(["e", "f", "g", "this is wrong"])
@@ -148,7 +151,7 @@ def test_a_wrong_id_is_an_error_that_names_it_after_it_was_recorded() -> None:
 
 
 def test_the_verdict_decides_which_engine_is_built(caplog: pytest.LogCaptureFixture) -> None:
-    spec = spec_of(SPEC)
+    spec = SPEC
     with caplog.at_level(logging.DEBUG, "streamfeed.encode"):
         fast = build_engine(spec, Verdict("fastokens", "equal"))
         right = build_engine(spec, Verdict("huggingface", "unsupported"))

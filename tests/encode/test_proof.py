@@ -27,8 +27,8 @@ DIFFERENT = {"stripping_bpe", "deepseek_bpe"}
 def test_a_kind_that_is_accepted_gives_equal_ids_on_the_short_part_of_the_set(kind: str) -> None:
     spec = spec_of(kind)
     texts = [text for text in documents(spec.json) if len(text) < 8_000]
-    fast = encode_in_batches(FastokensEngine(spec.json).encode, texts)
-    assert compare(texts, fast, encode_in_batches(HuggingFaceEngine(spec.json).encode, texts)) == ""
+    fast = encode_in_batches(FastokensEngine(spec.json, spec.frame).encode, texts)
+    assert compare(texts, fast, encode_in_batches(HuggingFaceEngine(spec.json, spec.frame).encode, texts)) == ""
 
 
 @pytest.mark.processes
@@ -61,16 +61,21 @@ def test_a_tokenizer_whose_ids_differ_gets_hugging_face_with_the_difference(capl
 def test_spaces_before_a_character_that_no_pattern_matches_are_found_different_by_the_short_part() -> None:
     spec = spec_of("deepseek_bpe")
     texts = [text for text in documents(spec.json) if "\u180e" in text and len(text) < 30_000]
-    fast = encode_in_batches(FastokensEngine(spec.json).encode, texts)
+    fast = encode_in_batches(FastokensEngine(spec.json, spec.frame).encode, texts)
     odd = ["  \u180e"]
-    assert FastokensEngine(spec.json).encode(odd).ids.tolist() != HuggingFaceEngine(spec.json).encode(odd).ids.tolist()
-    assert "ids differ" in compare(texts, fast, encode_in_batches(HuggingFaceEngine(spec.json).encode, texts))
+    assert (
+        FastokensEngine(spec.json, spec.frame).encode(odd).ids.tolist()
+        != HuggingFaceEngine(spec.json, spec.frame).encode(odd).ids.tolist()
+    )
+    assert "ids differ" in compare(
+        texts, fast, encode_in_batches(HuggingFaceEngine(spec.json, spec.frame).encode, texts)
+    )
 
 
 def test_an_engine_that_is_wrong_in_one_id_of_one_text_is_found() -> None:
     spec = spec_of("gpt2_bpe")
     texts = ["a b c", "import os", "x" * 50]
-    right = HuggingFaceEngine(spec.json).encode(texts)
+    right = HuggingFaceEngine(spec.json, spec.frame).encode(texts)
     ids = right.ids.copy()
     ids[right.offsets[1]] += 1
     assert compare(texts, right, right) == ""
@@ -85,7 +90,8 @@ def test_a_wrong_engine_is_refused_by_the_trial(tmp_path: Path, monkeypatch: pyt
     texts = ["a b", "", "import os\n" * 40]
     monkeypatch.setattr(trial, "documents", lambda _: texts)
     (tmp_path / "tokenizer.json").write_text(spec.json, encoding="utf-8")
-    right = HuggingFaceEngine(spec.json).encode(texts)
+    (tmp_path / "frame.json").write_text(json.dumps({"bos": spec.bos_id, "eos": spec.eos_id}), encoding="utf-8")
+    right = HuggingFaceEngine(spec.json, spec.frame).encode(texts)
     for name, ids in (("good", right.ids), ("bad", right.ids + np.int32(1))):
         np.savez(tmp_path / f"{name}.npz", ids=ids, offsets=right.offsets)
         trial.main(["reference", str(tmp_path), name])

@@ -42,8 +42,8 @@ def test_truncation_and_padding_that_were_left_on_do_not_cut_documents() -> None
     spec = load_tokenizer(limited)
     plain = load_tokenizer(loaded(eos_token=EOS, pad_token=EOS))
     text = "one two three four five six"
-    assert len(HuggingFaceEngine(spec.json).encode([text]).ids) > 2
-    ids = [HuggingFaceEngine(each.json).encode([text]).ids.tolist() for each in (spec, plain)]
+    assert len(HuggingFaceEngine(spec.json, spec.frame).encode([text]).ids) > 2
+    ids = [HuggingFaceEngine(each.json, each.frame).encode([text]).ids.tolist() for each in (spec, plain)]
     assert ids[0] == ids[1]
 
 
@@ -58,7 +58,8 @@ def test_a_bos_counts_only_where_the_tokenizer_adds_it() -> None:
     spec = load_tokenizer(adding)
     assert spec.bos_id == bos
     assert spec.vocab_size == 1001
-    assert bos not in HuggingFaceEngine(spec.json).encode(["text"]).ids
+    ids = HuggingFaceEngine(spec.json, spec.frame).encode(["text"]).ids.tolist()
+    assert (ids[0], ids.count(bos), ids[-1], ids.count(spec.eos_id)) == (bos, 1, spec.eos_id, 1)
 
 
 def test_the_fingerprint_changes_with_vocabulary_and_special_ids() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,35 +12,19 @@ from transformers import PreTrainedTokenizerFast
 
 from streamfeed.encode.engines import build_engine
 from streamfeed.encode.proof import Verdict
-from streamfeed.encode.protocol import Encoded
 from streamfeed.encode.tokenizer import load_tokenizer
 from streamfeed.errors import EmptyStreamError, ReplayError
 from streamfeed.lane import runs as module
-from streamfeed.lane.runs import Frame, _slices, runs
+from streamfeed.lane.runs import _slices, runs
 from streamfeed.lane.state import Place, SourceState
 from tests.corpora import write_corpus
-from tests.lanes import BOS, EOS, SILENT, ByteEngine, lane_of, plan_of, rows_of, window_reader
+from tests.lanes import SILENT, ByteEngine, lane_of, plan_of, rows_of, window_reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-DOCUMENTS = st.lists(st.lists(st.integers(0, 255), max_size=6), max_size=20)
-
-
-@given(DOCUMENTS, st.sampled_from([None, BOS]))
-def test_a_document_gets_one_eos_and_at_most_one_bos_and_one_without_tokens_none(
-    documents: list[list[int]], bos: int | None
-) -> None:
-    offsets = np.cumsum([0, *map(len, documents)], dtype=np.int64)
-    flat = np.asarray([token for document in documents for token in document], dtype=np.int32)
-    framed = Frame(bos, EOS).around(Encoded(flat, offsets))
-    start = [] if bos is None else [bos]
-    expected = [[*start, *document, EOS] if document else [] for document in documents]
-    bounds = framed.offsets.tolist()
-    assert [framed.ids[a:b].tolist() for a, b in itertools.pairwise(bounds)] == expected
-    assert framed.ids.dtype == np.int32
-    assert framed.offsets.dtype == np.int64
+    from streamfeed.encode.protocol import Encoded
 
 
 def tokenizer_that_adds(template: str) -> PreTrainedTokenizerFast:
@@ -82,7 +64,7 @@ def test_special_tokens_are_added_once_whatever_the_tokenizer_adds_and_the_text_
     spec = load_tokenizer(tokenizer_that_adds(template))
     assert (spec.bos_id, spec.eos_id) == (0 if begins else None, 1)
     verdict = Verdict("huggingface" if engine_name == "huggingface" else "fastokens", "for this test")
-    encoded = Frame(spec.bos_id, spec.eos_id).around(build_engine(spec, verdict).encode(TEXTS))
+    encoded = build_engine(spec, verdict).encode(TEXTS)
     bounds = encoded.offsets.tolist()
     for text, start, stop in zip(TEXTS, bounds[:-1], bounds[1:], strict=True):
         document = encoded.ids[start:stop].tolist()
@@ -104,6 +86,7 @@ def test_slices_cover_every_text_from_the_first_on_once(lengths: list[int], firs
 
 class Recording(ByteEngine):
     def __init__(self) -> None:
+        super().__init__()
         self.calls: list[int] = []
 
     def encode(self, texts: Sequence[str]) -> Encoded:
@@ -118,7 +101,7 @@ def test_a_resume_encodes_nothing_before_the_document_it_stands_in(tmp_path: Pat
     window = next(reader.windows(Place()))
     engine = Recording()
     state = SourceState(document=15, digest=window.digest, tokens=100)
-    found = list(runs(reader, engine, Frame(None, EOS), state, source=0, offset=3))
+    found = list(runs(reader, engine, state, source=0, offset=3))
     assert engine.calls == [5]
     assert found[0].first == 15
     assert found[0].offsets[0] == -3
@@ -134,7 +117,7 @@ def test_texts_that_changed_under_a_state_are_a_replay_error(tmp_path: Path) -> 
     for content in (path.read_bytes().replace(b"two", b"owt"), b" " * path.stat().st_size):
         path.write_bytes(content)
         with pytest.raises(ReplayError, match="unit 0 of epoch 0, record 0"):
-            list(runs(window_reader(plan), ByteEngine(), Frame(None, EOS), state, source=0, offset=0))
+            list(runs(window_reader(plan), ByteEngine(), state, source=0, offset=0))
 
 
 @pytest.mark.parametrize("folders", [1, 2])
