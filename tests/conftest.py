@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tests.servers.hub_environment  # isort: skip - in front of transformers, which reads where the Hub is
+
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
     from streamfeed.encode.protocol import Engine
     from streamfeed.encode.tokenizer import TokenizerSpec
+
+pytest_plugins = ("tests.servers.fixtures",)
 
 # The same examples on every run, on machines of any speed.
 settings.register_profile("suite", max_examples=40, derandomize=True, deadline=None, database=None)

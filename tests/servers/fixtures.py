@@ -1,0 +1,49 @@
+"""Fixtures of the loopback servers; ``tests/conftest.py`` gives them to the whole suite."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.servers.s3_proxy import S3Proxy
+    from tests.servers.seaweed import Bucket, Seaweed
+    from tests.servers.web import WebServer
+
+
+@pytest.fixture(scope="session")
+def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed]:
+    """A real S3 server, started when the first test asks for it (some seconds)."""
+    from tests.servers.seaweed import Seaweed
+
+    with Seaweed(tmp_path_factory.mktemp("seaweed")) as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(seaweed: Seaweed, request: pytest.FixtureRequest) -> Bucket:
+    """An empty bucket on the S3 server."""
+    return seaweed.bucket(request.node.name)
+
+
+@pytest.fixture
+def s3_proxy(seaweed: Seaweed) -> Iterator[S3Proxy]:
+    """A server in front of the S3 server, whose answers go wrong as scripted."""
+    from tests.servers.s3_proxy import S3Proxy
+
+    proxy = S3Proxy(seaweed)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
+    """An HTTP server of an empty folder, ``web.folder``."""
+    from tests.servers.web import WebServer
+
+    server = WebServer(tmp_path_factory.mktemp("web"))
+    yield server
+    server.close()
