@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tests.servers.hub_environment  # isort: skip - in front of transformers, which reads where the Hub is
+import tests.servers.hub_environment  # noqa: F401  # isort: skip - the Hub that transformers and datasets see
 
 from functools import cache
 from typing import TYPE_CHECKING

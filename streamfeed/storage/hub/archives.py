@@ -58,13 +58,14 @@ class _Remote(io.RawIOBase):
         stop = end if size is None or size < 0 else min(end, start + size)
         if stop <= start:
             return b""
-        file = self._file
-        data: bytes = self._attempt(
-            self.address.url,
-            lambda: self._client.read(self.address, start, stop, size=file.size, version=file.version),
-        )
+        data: bytes = self._attempt(self.address.url, lambda: self._fetch(start, stop))
         self._position += len(data)
         return data
+
+    def _fetch(self, start: int, stop: int) -> bytes:
+        pieces: list[bytes] = []
+        self._client.read(self.address, (start, stop), self._file, pieces.append)
+        return b"".join(pieces)
 
     def readinto(self, buffer: bytearray | memoryview, /) -> int:  # type: ignore[override]
         data = self.read(len(buffer))

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
-from streamfeed.storage.faults import ChangedError, RefusedError
+from streamfeed.storage.faults import ChangedError, RefusedError, ShortReadError
 from streamfeed.storage.hub.address import HubAddress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 __all__ = ["HubClient", "HubFile"]
 
@@ -78,21 +78,30 @@ class HubClient:
         files = [_file(entry) for entry in response.json() if entry["type"] == "file"]
         return files, response.links.get("next", {}).get("url")
 
-    def read(self, address: HubAddress, start: int, stop: int, *, size: int, version: str = "") -> bytes:
-        """Return the bytes ``[start, stop)`` of a file of ``size`` bytes; fewer where the answer was cut off.
+    def read(
+        self, address: HubAddress, span: tuple[int, int], listed: HubFile, take: Callable[[bytes], object]
+    ) -> None:
+        """Give the bytes ``[start, stop)`` of a listed file to ``take`` as they arrive.
 
         Raises :class:`~streamfeed.storage.faults.ChangedError` where the Hub answers with another file than listed,
-        :class:`~streamfeed.storage.faults.RefusedError` where something in between does not know ranges.
+        :class:`~streamfeed.storage.faults.RefusedError` where something in between does not know ranges,
+        :class:`~streamfeed.storage.faults.ShortReadError` where less came.
         """
+        start, stop = span
         headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
         with self._stream(self._file_url(address), headers) as response:
-            if response.status_code != 206 and (start, stop) != (0, size):
+            if response.status_code != 206 and span != (0, listed.size):
                 raise RefusedError("the Hub's answer is the whole file where a range was asked for")
             _, _, total = (response.headers.get("Content-Range") or "").rpartition("/")
             etag = _etag(response)
-            if (total.isdigit() and int(total) != size) or (version and etag and etag != version):
-                raise ChangedError(etag or total)
-            return _received(response, stop - start)
+            if (total.isdigit() and int(total) != listed.size) or (listed.version and etag not in {"", listed.version}):
+                raise ChangedError
+            missing = stop - start
+            for piece in response.iter_bytes():
+                take(piece[:missing])
+                missing -= min(missing, len(piece))
+            if missing:
+                raise ShortReadError
 
     def content(self, address: HubAddress) -> bytes:
         """Return a small file, whole."""
@@ -128,18 +137,6 @@ def _utils() -> Any:  # noqa: ANN401
     import huggingface_hub.utils
 
     return huggingface_hub.utils
-
-
-def _received(response: Any, most: int) -> bytes:  # noqa: ANN401
-    """Return the body as far as it arrives, if anything does."""
-    body = bytearray()
-    try:
-        for piece in response.iter_bytes():
-            body += piece
-    except Exception:
-        if not body:
-            raise
-    return bytes(body[:most])
 
 
 def _file(entry: Mapping[str, Any]) -> HubFile:

@@ -1,0 +1,266 @@
+"""Which files an address on the Hub means: datasets by the rules of `datasets`, paths by ours, one commit for all."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamfeed.errors import SourceError
+from streamfeed.storage.hub.client import HubClient
+from streamfeed.storage.hub.listing import HubListing, call_once, resolve_hub
+from tests.servers.hub import TOKEN, Fault, Hub
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LINE = '{"text": "a"}\n'
+README = """---
+configs:
+- config_name: english
+  default: true
+  data_files:
+  - split: train
+    path: en/train-*.jsonl
+  - split: heldout
+    path: en/test.jsonl
+- config_name: german
+  data_files: de/*.jsonl
+---
+# A dataset
+"""
+BOOKS = {
+    "README.md": README,
+    "en/train-1.jsonl": LINE,
+    "en/train-2.jsonl": LINE * 100,
+    "en/test.jsonl": LINE,
+    "de/a.jsonl": LINE,
+}
+SHARDED = ["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"]
+
+
+def resolve(uri: str, config: str | None = None, split: str | None = None, **options: Any) -> HubListing:
+    return resolve_hub(uri, HubClient(options), call_once, config, split)
+
+
+def paths(listing: HubListing) -> list[str]:
+    return [file.path for file in listing.files]
+
+
+@pytest.mark.parametrize(
+    ("config", "split", "files"),
+    [
+        (None, None, ["en/train-1.jsonl", "en/train-2.jsonl"]),
+        ("english", "train", ["en/train-1.jsonl", "en/train-2.jsonl"]),
+        (None, "heldout", ["en/test.jsonl"]),
+        ("german", None, ["de/a.jsonl"]),
+    ],
+)
+def test_the_configs_of_a_readme_choose_the_files(hub: Hub, config: str, split: str, files: list[str]) -> None:
+    hub.repo("org/books", BOOKS)
+    assert paths(resolve("hf://datasets/org/books", config, split)) == files
+
+
+def test_what_there_is_is_named_where_a_config_or_split_is_not(hub: Hub) -> None:
+    hub.repo("org/books", {**BOOKS, "README.md": README.replace("  default: true\n", "")})
+    with pytest.raises(SourceError, match=r"'english', 'german'.*Source\(config=\.\.\.\)"):
+        resolve("hf://datasets/org/books")
+    with pytest.raises(SourceError, match="'english', 'german'"):
+        resolve("hf://datasets/org/books", "french")
+    with pytest.raises(SourceError, match=r"no split 'dev'.*train, heldout"):
+        resolve("hf://datasets/org/books", "english", "dev")
+
+
+@pytest.mark.parametrize(
+    ("files", "module", "found"),
+    [
+        ([*SHARDED, "data/test-00000-of-00001.parquet"], "parquet", SHARDED),
+        (["b/2.jsonl.zst", "a/1.jsonl.zst", ".hidden.jsonl", "notes.bin"], "json", ["a/1.jsonl.zst", "b/2.jsonl.zst"]),
+        (["x-000.tar", "x-001.tar"], "webdataset", ["x-000.tar", "x-001.tar"]),
+        (["train/a.txt", "validation/b.txt"], "text", ["train/a.txt"]),
+        (["only-test.csv"], "csv", ["only-test.csv"]),
+    ],
+)
+def test_without_a_readme_names_choose_splits_and_module(
+    hub: Hub, files: list[str], module: str, found: list[str]
+) -> None:
+    hub.repo("org/plain", dict.fromkeys(files, "x"))
+    listing = resolve("hf://datasets/org/plain")
+    assert listing.chosen is not None
+    assert (listing.chosen.module, paths(listing)) == (module, found)
+
+
+def test_the_rules_are_those_of_datasets_itself(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    hub.repo("org/books", BOOKS)
+    theirs = datasets.load_dataset_builder("org/books", "german").config.data_files["train"]
+    listing = resolve("hf://datasets/org/books", "german")
+    assert [listing.address.at(path).url for path in paths(listing)] == list(theirs)
+
+
+def test_what_the_readme_sets_of_the_reader_is_kept(hub: Hub) -> None:
+    readme = "---\nconfigs:\n- config_name: default\n  data_files: '*.json'\n  field: rows\n---\n"
+    hub.repo("org/field", {"README.md": readme, "a.json": "{}"})
+    listing = resolve("hf://datasets/org/field")
+    assert listing.chosen is not None
+    assert listing.chosen.settings == {"field": "rows"}
+
+
+def test_sizes_and_versions_are_those_that_the_hub_sends(hub: Hub) -> None:
+    repo = hub.repo("org/books", BOOKS)
+    listing = resolve("hf://datasets/org/books")
+    blobs = [repo.blob("main", path) for path in paths(listing)]
+    assert [blob.large for blob in blobs] == [False, True]
+    assert [(file.size, file.version) for file in listing.files] == [(len(blob.data), blob.etag) for blob in blobs]
+    for file, blob in zip(listing.files, blobs, strict=True):
+        pieces: list[bytes] = []
+        HubClient().read(listing.address.at(file.path), (3, file.size), file, pieces.append)
+        assert b"".join(pieces) == blob.data[3:]
+
+
+def test_every_file_is_pinned_to_the_commit_that_the_revision_meant(hub: Hub) -> None:
+    repo = hub.repo("org/books")
+    first = repo.commit({"a.jsonl": LINE}, tag="v1")
+    second = repo.commit({"a.jsonl": LINE * 2, "b.jsonl": LINE})
+    for uri, sha, count in [
+        ("hf://datasets/org/books", second, 2),
+        ("hf://datasets/org/books@main", second, 2),
+        ("hf://datasets/org/books@v1", first, 1),
+        (f"hf://datasets/org/books@{first}", first, 1),
+        ("hf://datasets/org/books@v1/*.jsonl", first, 1),
+    ]:
+        listing = resolve(uri)
+        assert (listing.address.revision, len(listing.files)) == (sha, count)
+        assert f"@{sha}/" in listing.address.at(paths(listing)[0]).url
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("en", ["en/test.jsonl", "en/train-1.jsonl", "en/train-2.jsonl"]),
+        ("en/train-1.jsonl", ["en/train-1.jsonl"]),
+        ("README.md", ["README.md"]),
+        ("en/train-*.jsonl", ["en/train-1.jsonl", "en/train-2.jsonl"]),
+        ("*/t*-[13].jsonl", ["en/train-1.jsonl"]),
+        ("{en,de}/*", ["en/test.jsonl", "en/train-1.jsonl", "en/train-2.jsonl", "de/a.jsonl"]),
+        ("**/*.jsonl", ["de/a.jsonl", "en/test.jsonl", "en/train-1.jsonl", "en/train-2.jsonl"]),
+        ("**", ["de/a.jsonl", "en/test.jsonl", "en/train-1.jsonl", "en/train-2.jsonl"]),
+        ("en/train-{1..2}.jsonl", ["en/train-1.jsonl", "en/train-2.jsonl"]),
+    ],
+)
+def test_a_path_means_files_as_it_does_on_a_disk(hub: Hub, pattern: str, found: list[str]) -> None:
+    hub.repo("org/books", {**BOOKS, "en/.hidden.jsonl": LINE, "_tmp/x.jsonl": LINE})
+    assert paths(resolve(f"hf://datasets/org/books/{pattern}")) == found
+
+
+@pytest.mark.parametrize("pattern", ["nix.jsonl", "nix/*.jsonl", "*.nix", "_tmp/nix", "en/train-{1..3}.jsonl"])
+def test_a_path_that_means_nothing_is_an_error(hub: Hub, pattern: str) -> None:
+    hub.repo("org/books", BOOKS)
+    with pytest.raises(SourceError, match="no such file"):
+        resolve(f"hf://datasets/org/books/{pattern}")
+
+
+@pytest.mark.parametrize(
+    "name", ["a b.jsonl", "100%.jsonl", "%41.jsonl", "c#.jsonl", "d?.jsonl", "e+f=g.jsonl", "ü漢.jsonl"]
+)
+def test_names_of_any_characters_are_read(hub: Hub, name: str) -> None:
+    hub.repo("org/odd", {f"x/{name}": LINE})
+    for uri in ("hf://datasets/org/odd", f"hf://datasets/org/odd/x/{name}"):
+        listing = resolve(uri)
+        pieces: list[bytes] = []
+        HubClient().read(listing.address.at(paths(listing)[0]), (0, len(LINE)), listing.files[0], pieces.append)
+        assert b"".join(pieces).decode() == LINE
+
+
+def test_a_listing_of_many_pages_is_whole_and_costs_a_request_a_page(hub: Hub) -> None:
+    hub.page = 10
+    hub.repo("org/many", {f"{index:03}.jsonl": LINE for index in range(95)})
+    assert len(resolve("hf://datasets/org/many").files) == 95
+    assert (hub.count("info"), hub.count("tree"), len(hub.log)) == (1, 10, 11)
+
+
+def test_a_private_dataset_needs_the_token_and_shows_it_to_nobody(hub: Hub) -> None:
+    hub.repo("org/secret", BOOKS, private=True)
+    with pytest.raises(SourceError, match="HF_TOKEN"):
+        resolve("hf://datasets/org/secret")
+    with pytest.raises(SourceError, match="does not accept the token") as refused:
+        resolve("hf://datasets/org/secret", token="hf_wrongSecret")
+    assert "wrongSecret" not in "".join(map(str, [refused.value, refused.value.__cause__]))
+    assert len(resolve("hf://datasets/org/secret", token=TOKEN).files) == 2
+
+
+@pytest.mark.parametrize(("kind", "part"), [("info", ""), ("tree", ""), ("resolve", "README.md"), ("paths-info", "")])
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_throttled_request_is_an_error_and_never_fewer_files(hub: Hub, kind: str, part: str, status: int) -> None:
+    hub.repo("org/books", BOOKS)
+    hub.faults = [Fault(kind, status, part=part, headers={"Retry-After": "7"})]
+    with pytest.raises(SourceError, match=f"status {status}"):
+        resolve("hf://datasets/org/books" + ("/en" if kind == "paths-info" else ""))
+    assert hub.faults[0].times == 0
+
+
+def test_a_page_that_failed_is_asked_for_again_and_no_other(hub: Hub) -> None:
+    hub.page = 2
+    hub.repo("org/books", BOOKS)
+    hub.faults = [Fault("tree", 429, after=1, times=2)]
+
+    def thrice(what: str, request: Any) -> Any:
+        for _ in range(2):
+            try:
+                return call_once(what, request)
+            except SourceError:
+                pass
+        return call_once(what, request)
+
+    listing = resolve_hub("hf://datasets/org/books", HubClient(), thrice)
+    assert paths(listing) == ["en/train-1.jsonl", "en/train-2.jsonl"]
+    assert hub.count("tree") == 4 + 2
+
+
+def test_scripts_of_a_repository_are_never_run(hub: Hub) -> None:
+    hub.repo("org/books", {**BOOKS, "books.py": "raise SystemExit"})
+    with pytest.raises(SourceError, match="scripts are no longer supported"):
+        resolve("hf://datasets/org/books")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["https://elsewhere.example/x.csv", "/etc/*.conf", "../../*.jsonl", "zip://*::https://elsewhere.example/a.zip"],
+)
+def test_a_readme_that_points_out_of_the_repository_is_refused(hub: Hub, pattern: str) -> None:
+    readme = f"---\nconfigs:\n- config_name: default\n  data_files: {json.dumps(pattern)}\n---\n"
+    hub.repo("org/books", {"README.md": readme, "a.jsonl": LINE})
+    with pytest.raises(SourceError, match="outside of the repository"):
+        resolve("hf://datasets/org/books")
+
+
+def test_an_archive_is_what_the_names_in_it_are(hub: Hub) -> None:
+    hub.repo("org/zipped", {f"part-{index}.zip": zipped({"a.jsonl": LINE * 5000}) for index in range(3)})
+    listing = resolve("hf://datasets/org/zipped")
+    assert listing.chosen is not None
+    assert (listing.chosen.module, len(listing.files)) == ("json", 3)
+    asked = {re.sub(".*/", "", one.path) for one in hub.log if one.kind == "large"}
+    assert asked == {"part-0.zip"}
+
+
+def test_what_datasets_cannot_find_data_in_is_an_error_with_advice(hub: Hub) -> None:
+    hub.repo("org/nothing", {"README.md": "# nothing", "x.bin": "x"})
+    with pytest.raises(SourceError, match=r"hf://datasets/org/nothing.*\*\.parquet"):
+        resolve("hf://datasets/org/nothing")
+    with pytest.raises(SourceError, match="no such dataset"):
+        resolve("hf://datasets/org/nix")
+    with pytest.raises(SourceError, match="no such revision"):
+        resolve("hf://datasets/org/nothing@v9")
+
+
+def zipped(members: Mapping[str, str]) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return made.getvalue()
