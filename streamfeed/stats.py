@@ -14,11 +14,13 @@ __all__ = ["ReadStats", "Tally"]
 
 @dataclass(slots=True)
 class ReadStats:
-    """Bytes and calls that one process asked of storage."""
+    """Bytes and calls that one process asked of storage; requests repeated, and credentials found expired."""
 
     bytes: int = 0
     reads: int = 0
     opens: int = 0
+    retries: int = 0
+    expired: int = 0
 
 
 @dataclass(slots=True)

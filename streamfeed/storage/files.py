@@ -6,7 +6,7 @@ import io
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from streamfeed.errors import ReadError
 from streamfeed.stats import ReadStats
@@ -14,6 +14,8 @@ from streamfeed.storage.raw import RawFile
 from streamfeed.storage.urls import redact
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from typing_extensions import Buffer
 
 __all__ = ["CountingFile", "Edge", "ShardFile", "changed", "local_version"]
@@ -69,7 +71,13 @@ class CountingFile(RawFile):
 
 
 class Edge(Protocol):
-    """A store behind a network: where shards that are no local files come from."""
+    """A store behind a network: where shards that are no local files come from.
+
+    ``options`` are the source's storage options; they may hold secrets.
+    """
+
+    @property
+    def options(self) -> Mapping[str, Any]: ...
 
     def open(self, file: ShardFile) -> RawFile:
         """Open ``file`` for reading; raises :class:`ReadError` where it is gone, or another than planned."""
@@ -102,6 +110,11 @@ class ShardFile:
     def local(self) -> bool:
         """Whether the bytes are on a local disk, where seeking and many small reads are cheap."""
         return self.edge is None
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The source's storage options, for a format that opens the shard by itself."""
+        return {} if self.edge is None else self.edge.options
 
     def open(self) -> RawFile:
         """Open for reading, unbuffered.

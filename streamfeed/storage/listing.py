@@ -19,30 +19,41 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
 from braceexpand import braceexpand
 
 from streamfeed.errors import SourceError
 from streamfeed.storage.files import local_version
-from streamfeed.storage.urls import redact
+from streamfeed.storage.urls import is_remote, place_of, redact
 from streamfeed.storage.walk import Found, find, is_marker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["Listing", "is_marker", "listing_of", "resolve"]
+__all__ = ["MAGIC", "Lister", "Listing", "expanded", "is_marker", "listing_of", "nothing_in", "resolve"]
 
-_MAGIC = frozenset("*?[")
+MAGIC = frozenset("*?[")
+"""Characters that make a path a pattern; ``{`` is another."""
+
+
+class Lister(Protocol):
+    """Lists what is on no disk of this machine."""
+
+    def prepare(self, uris: Sequence[str]) -> None:
+        """Do at once what the questions about ``uris`` that will follow have in common."""
+
+    def one(self, uri: str) -> tuple[list[Found], int]:
+        """Return the files that ``uri`` means and how many were passed over; one named itself has an empty name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
     """The shards of a source, in order.
 
-    ``urls`` opens them (absolute paths). ``names`` are their stable relative names for the fingerprint: moving the
-    whole corpus to another folder does not change them. ``sizes`` are in bytes. ``ignored`` counts the hidden and
+    ``urls`` opens them (absolute paths, or URLs). ``names`` are their stable relative names for the fingerprint: moving
+    the whole corpus to another folder does not change them. ``sizes`` are in bytes. ``ignored`` counts the hidden and
     marker files passed over. ``versions`` tell a file from one that takes its place: an etag, or bytes and time of last
     change; empty where a store says neither.
     """
@@ -54,8 +65,8 @@ class Listing:
     versions: list[str]
 
 
-def resolve(uris: Sequence[str]) -> Listing:
-    """List the shards that ``uris`` mean, in order.
+def resolve(uris: Sequence[str], remote: Lister | None = None) -> Listing:
+    """List the shards that ``uris`` mean, in order; those in a store by ``remote``.
 
     Raises :class:`~streamfeed.errors.SourceError` where a URI means nothing, or only files that are passed over, where
     a folder cannot be listed, and where one file is meant twice.
@@ -63,8 +74,10 @@ def resolve(uris: Sequence[str]) -> Listing:
     named: list[Found] = []  # files that a URI names itself, in the order of the placeholders in found
     found: list[Found | None] = []
     ignored = 0
+    if remote is not None:
+        remote.prepare(uris)
     for uri in uris:
-        hits, passed = _one(uri)
+        hits, passed = remote.one(uri) if remote is not None and is_remote(uri) else _one(uri)
         ignored += passed
         for hit in hits:
             found.append(hit if hit.name else None)
@@ -91,24 +104,24 @@ def _one(uri: str) -> tuple[list[Found], int]:
     direct = _existing(path)
     if direct is not None:
         return _listed(uri, direct) if direct.size < 0 else ([direct], 0)
-    if "{" not in path and not _MAGIC & set(path):
+    if "{" not in path and not MAGIC & set(path):
         raise SourceError(f"{redact(uri)}: there is no such file or folder")
     fixed = _fixed_folder(path)
     hits: list[Found] = []
     ignored = 0
-    for part in _expanded(path):
+    for part in expanded(path, path):
         more, passed = _part(part, fixed, uri)
         hits += more
         ignored += passed
     if not hits:
-        raise SourceError(_nothing(uri, "the pattern matches", ignored))
+        raise SourceError(nothing_in(uri, "the pattern matches", ignored))
     return hits, ignored
 
 
 def _part(path: str, fixed: str, uri: str) -> tuple[list[Found], int]:
     """Return the files of one expansion of a pattern, named relative to the folder ``fixed``."""
     direct = _existing(path)
-    if direct is None and not _MAGIC & set(path):
+    if direct is None and not MAGIC & set(path):
         raise SourceError(f"{redact(uri)}: the pattern names {path}, and there is no such file or folder")
     if direct is not None and direct.size >= 0:
         return [direct._replace(name=_below(direct.path, fixed))], 0
@@ -127,11 +140,12 @@ def _below(path: str, folder: str) -> str:
 def _listed(uri: str, folder: Found) -> tuple[list[Found], int]:
     hits, ignored = find(folder.path, ["**"])
     if not hits:
-        raise SourceError(_nothing(uri, "the folder holds", ignored))
+        raise SourceError(nothing_in(uri, "the folder holds", ignored))
     return hits, ignored
 
 
-def _nothing(uri: str, what: str, ignored: int) -> str:
+def nothing_in(uri: str, what: str, ignored: int) -> str:
+    """Say that a folder or pattern holds no file, but perhaps ``ignored`` ones."""
     if not ignored:
         return f"{redact(uri)}: {what} no file"
     return f"{redact(uri)}: {what} only hidden or marker files ({ignored:,} passed over); name a file itself to read it"
@@ -144,10 +158,8 @@ def _local(uri: str) -> str:
         if parts.netloc not in {"", "localhost"}:
             raise SourceError(f"{redact(uri)}: file:// takes a path of this machine, as in file:///data/x.jsonl")
         return unquote(parts.path)
-    if separator and scheme.isalnum():
-        raise SourceError(
-            f"{redact(uri)}: remote stores ({scheme}://) come with the storage extra, which is not built yet"
-        )
+    if is_remote(uri):
+        raise SourceError(f"{redact(uri)}: this is no path of this machine")
     return str(Path(uri).expanduser()) if uri.startswith("~") else uri
 
 
@@ -161,22 +173,23 @@ def _existing(path: str) -> Found | None:
     return Found(os.path.abspath(path), "", size, local_version(found))  # noqa: PTH100 (links are kept)
 
 
-def _expanded(path: str) -> Iterator[str]:
+def expanded(path: str, shown: str) -> Iterator[str]:
+    """Yield the paths that a brace pattern means, in its order; ``shown`` names it in an error."""
     try:
         yield from braceexpand(path) if "{" in path else [path]
     except ValueError as error:  # braceexpand's UnbalancedBracesError is one
-        raise SourceError(f"{path}: there is no such file, and as a brace pattern it is unbalanced") from error
+        raise SourceError(f"{shown}: there is no such file, and as a brace pattern it is unbalanced") from error
 
 
 def _fixed_folder(path: str) -> str:
     """Return the folder before the first character with a meaning."""
-    at = min(i for i, char in enumerate(path) if char in _MAGIC or char == "{")
+    at = min(i for i, char in enumerate(path) if char in MAGIC or char == "{")
     return os.path.abspath(path[: path.rfind("/", 0, at) + 1] or ".")  # noqa: PTH100
 
 
 def _cut(path: str) -> tuple[str, list[str]]:
     """Return the folder that holds no pattern, absolute, and the patterns below it."""
-    base = path[: path.rfind("/", 0, min(i for i, char in enumerate(path) if char in _MAGIC)) + 1]
+    base = path[: path.rfind("/", 0, min(i for i, char in enumerate(path) if char in MAGIC)) + 1]
     rest = [part for part in path[len(base) :].split("/") if part not in {"", "."}]
     return os.path.abspath(base or "."), rest  # noqa: PTH100
 
@@ -184,14 +197,18 @@ def _cut(path: str) -> tuple[str, list[str]]:
 def _relative(files: list[Found]) -> Iterator[Found]:
     """Name the files that were named themselves, relative to the folder that they share."""
     if files:
-        shared = os.path.commonpath([os.path.dirname(file.path) for file in files])  # noqa: PTH120
-        for file in files:
-            yield file._replace(name=_below(file.path, shared))
+        places = [place_of(file.path) for file in files]
+        paths = [(place.head + place.path).split("/") for place in places]
+        first, last = min(paths), max(paths)
+        folders = min(len(path) for path in paths) - 1
+        shared = next((i for i in range(folders) if first[i] != last[i]), folders)
+        for file, path in zip(files, paths, strict=True):
+            yield file._replace(name="/".join(path[shared:]))
 
 
 def _refuse_doubles(paths: Iterable[str]) -> None:
     seen: set[str] = set()
     for path in paths:
         if path in seen:
-            raise SourceError(f"{path} is meant twice; a file can be in a source once")
+            raise SourceError(f"{redact(path)} is meant twice; a file can be in a source once")
         seen.add(path)

@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from streamfeed.stats import ReadStats
-from streamfeed.storage.files import Edge, ShardFile
+from streamfeed.storage.fetch import Fetcher
+from streamfeed.storage.files import ShardFile
 from streamfeed.storage.listing import Listing, resolve
+from streamfeed.storage.urls import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from streamfeed.storage.edge import RemoteEdge
+    from streamfeed.storage.retry import Retrier
 
 __all__ = ["Store"]
 
@@ -18,18 +23,41 @@ class Store:
     """Where the shards of one source are listed and opened. Made in the process that uses it, never sent to another.
 
     ``options`` are fsspec's, for the source's URLs; they may hold secrets and appear in no message. ``stats`` counts
-    what is read. Local paths are opened as they are.
+    what is read. The stores of one process share a ``fetcher``, which bounds what all of them hold. ``retrier`` is for
+    tests. Local paths are opened as they are, and then nothing of this is used.
     """
 
-    def __init__(self, options: Mapping[str, Any] | None = None, stats: ReadStats | None = None) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, Any] | None = None,
+        stats: ReadStats | None = None,
+        fetcher: Fetcher | None = None,
+        retrier: Retrier | None = None,
+    ) -> None:
         self._options = dict(options or {})
         self.stats = ReadStats() if stats is None else stats
-        self._edge: Edge | None = None
+        self._fetcher = fetcher
+        self._retrier = retrier
+        self._edge: RemoteEdge | None = None
 
     def file(self, url: str, size: int, version: str = "") -> ShardFile:
         """Return the shard at ``url``, of ``size`` bytes and ``version`` when the run planned."""
-        return ShardFile(url, size, self.stats, version, self._edge)
+        return ShardFile(url, size, self.stats, version, self._remote() if is_remote(url) else None)
 
     def list(self, uris: Sequence[str]) -> Listing:
         """List the shards that ``uris`` mean, in order; see :mod:`streamfeed.storage.listing`."""
-        return resolve(uris)
+        if not any(map(is_remote, uris)):
+            return resolve(uris)
+        from streamfeed.storage.tree import RemoteTree
+
+        return resolve(uris, RemoteTree(self._remote()))
+
+    def _remote(self) -> RemoteEdge:
+        if self._edge is None:
+            from streamfeed.storage.edge import RemoteEdge
+            from streamfeed.storage.retry import Retrier, RetryPolicy
+
+            fetcher = self._fetcher or Fetcher()
+            retrier = self._retrier or Retrier(RetryPolicy(), self.stats)
+            self._edge = RemoteEdge(self._options, self.stats, fetcher, retrier)
+        return self._edge

@@ -13,12 +13,13 @@ from streamfeed.storage.files import local_version
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Found", "find", "is_marker"]
+__all__ = ["HIDDEN", "Found", "find", "is_marker", "matcher"]
 
 _MARKER = re.compile(
     r"(readme|licen[sc]e|manifest)\b.*|index\.json|.*\.(crc|md|idx|index|lock|md5|sha256)", re.IGNORECASE
 )
-_HIDDEN = (".", "_")
+HIDDEN = (".", "_")
+"""How names begin that are passed over unless a pattern begins so too."""
 
 
 class Found(NamedTuple):
@@ -61,8 +62,8 @@ class _Search:
         part, rest = parts[0], parts[1:]
         if part == "**" and rest:
             self.folder(path, prefix, rest, above)
-        matches = _matcher(part)
-        shown = part.startswith(_HIDDEN)  # a pattern that begins so asks for hidden names
+        matches = matcher(part)
+        shown = part.startswith(HIDDEN)  # a pattern that begins so asks for hidden names
         try:
             with os.scandir(path) as entries:
                 for entry in entries:
@@ -84,7 +85,7 @@ class _Search:
         folder = entry.is_dir()
         if not folder and not last:
             return
-        if entry.name.startswith(_HIDDEN) and not shown:
+        if entry.name.startswith(HIDDEN) and not shown:
             self.ignored.add(name)
         elif folder:
             self._enter(entry, name, parts if deep else parts[1:] or ("**",), above)
@@ -106,7 +107,8 @@ class _Search:
         self.folder(entry.path, name + "/", parts, above)
 
 
-def _matcher(part: str) -> Callable[[str], object]:
+def matcher(part: str) -> Callable[[str], object]:
+    """Return what says whether a name matches one component of a pattern."""
     if part == "**" or part == "*":
         return lambda _: True
     return re.compile(fnmatch.translate(part)).match
