@@ -42,19 +42,19 @@ class ArrowTexts(Sequence[Value]):
             return None
         return self._data[self._bounds[index] : self._bounds[index + 1]]
 
-    def run(self, start: int, most: int, most_bytes: int) -> tuple[memoryview, list[int]] | None:
-        """Return consecutive texts from ``start`` on as one piece of UTF-8, and their sizes; at most so many, so large.
+    def run(self, start: int, most: int, most_bytes: int) -> tuple[memoryview, list[memoryview]] | None:
+        """Return consecutive texts from ``start`` on as one piece of UTF-8, and each; at most so many, so large.
 
         None where the first is too large, and where any of the array is null or empty: those are looked at one by one.
         """
         if not self._all_texts:
             return None
-        bounds = self._bounds
+        bounds, data = self._bounds, self._data
         stop = bisect_right(bounds, bounds[start] + most_bytes, start, min(start + most + 1, len(bounds)))
         taken = bounds[start:stop]
         if len(taken) < 2:
             return None
-        return self._data[taken[0] : taken[-1]], [end - begin for begin, end in itertools.pairwise(taken)]
+        return data[taken[0] : taken[-1]], [data[begin:end] for begin, end in itertools.pairwise(taken)]
 
     @overload
     def __getitem__(self, index: int) -> Value: ...

@@ -55,8 +55,8 @@ class UnitRecords:
         self.record += 1
         return self._values[index] if self._arrow is None else self._arrow.utf8(index)
 
-    def take_run(self, most: int, most_bytes: int) -> tuple[memoryview, list[int]] | None:
-        """Hand out consecutive texts at once, at most so many and so large: one piece of UTF-8, and their sizes.
+    def take_run(self, most: int, most_bytes: int) -> tuple[memoryview, list[memoryview]] | None:
+        """Hand out consecutive texts at once, at most so many and so large: as one piece of UTF-8, and each.
 
         None, with nothing taken, where the records must be looked at one by one: take :meth:`take` then.
         """

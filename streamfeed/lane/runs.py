@@ -10,7 +10,7 @@ import numpy as np
 from streamfeed.errors import ReplayError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -62,8 +62,8 @@ def runs(reader: WindowReader, engine: Engine, state: SourceState, *, source: in
         silence.enter(window)
         entered = None if resumed else window.tally
         first = skip if resumed else 0
-        for start, stop in _slices(window.texts.sizes(), first):
-            encoded = engine.encode(window.texts[start:stop])
+        for start, texts in window.texts.drain(first, SLICE_BYTES):
+            encoded = engine.encode(texts)
             run = Run(source, encoded.ids, encoded.offsets, window, start, entered, empties=_empties(encoded.offsets))
             if counted and start == first and resumed:
                 run = _behind(run, offset)
@@ -105,18 +105,6 @@ class _Silence:
     def hear(self, tokens: int) -> None:
         """Note the tokens of a run."""
         self._heard = self._heard or tokens > 0
-
-
-def _slices(sizes: Sequence[int], first: int) -> Iterator[tuple[int, int]]:
-    """Yield ``(start, stop)`` of consecutive texts of about :data:`SLICE_BYTES`, from ``first`` on."""
-    start, total = first, 0
-    for index in range(first, len(sizes)):
-        total += sizes[index]
-        if total >= SLICE_BYTES:
-            yield start, index + 1
-            start, total = index + 1, 0
-    if start < len(sizes):
-        yield start, len(sizes)
 
 
 def _empties(offsets: NDArray[np.int64]) -> NDArray[np.int64] | None:

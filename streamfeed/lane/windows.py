@@ -175,37 +175,35 @@ class _Gathering:
         """Gather one window; without texts when the epoch holds no more."""
         begin = self._place
         most_documents, most_bytes = self._reader.limits(begin)
-        parts: list[bytes | memoryview] = []
-        sizes: list[int] = []
+        documents: list[bytes | memoryview] = []
+        digest = xxhash.xxh3_64()
         total = 0
         tally = Tally()
-        while len(sizes) < most_documents and total < most_bytes:
+        while len(documents) < most_documents and total < most_bytes:
             records = self._fill(tally)
             if records is None:
                 break
-            run = records.take_run(most_documents - len(sizes), most_bytes - total)
+            run = records.take_run(most_documents - len(documents), most_bytes - total)
             if run is not None:
-                parts.append(run[0])
-                sizes += run[1]
+                digest.update(run[0])
+                documents += run[1]
                 total += len(run[0])
                 tally.records += len(run[1])
                 continue
             text = self._keep(records, tally)
             if text is None:
                 continue
-            if sizes and total + len(text) > most_bytes:
+            if documents and total + len(text) > most_bytes:
                 records.give_back()
                 tally.records -= 1
                 break
             tally.oversized += len(text) > self._reader.window_bytes
-            parts.append(text)
-            sizes.append(len(text))
+            digest.update(text)
+            documents.append(text)
             total += len(text)
-        data = b"".join(parts)
-        digest = xxhash.xxh3_64(data)
-        digest.update(np.asarray(sizes, dtype=np.int64).tobytes())
-        self._place = self._behind(begin, advanced=bool(sizes))
-        texts = Texts(data, sizes, self._reader.order(len(sizes), begin))
+        digest.update(np.asarray([len(document) for document in documents], dtype=np.int64).tobytes())
+        self._place = self._behind(begin, advanced=bool(documents))
+        texts = Texts(documents, self._reader.order(len(documents), begin))
         return Window(begin, self._place, texts, digest.hexdigest(), tally)
 
     def _behind(self, begin: Place, *, advanced: bool) -> Place:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamfeed.encode.fast import FastokensEngine
+from streamfeed.encode.frame import Frame
 from streamfeed.encode.huggingface import HuggingFaceEngine
 from streamfeed.encode.trial import thread_environment
 from tests.tokenizers_for_tests import bpe_json, standard_library_texts
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 
     from streamfeed.encode.protocol import Engine
 
-ENGINES: dict[str, Callable[[str], Engine]] = {"fastokens": FastokensEngine, "huggingface": HuggingFaceEngine}
+ENGINES: dict[str, Callable[[str, Frame], Engine]] = {"fastokens": FastokensEngine, "huggingface": HuggingFaceEngine}
 TEXTS = standard_library_texts()[:8]
 LIMIT_S = 60
+FRAME = Frame(None, 0)
 
 pytestmark = pytest.mark.processes
 
@@ -30,7 +32,7 @@ pytestmark = pytest.mark.processes
 def encode_in_child(name: str, spec_json: str, inherited: Engine | None, results: SimpleQueue[list[int]]) -> None:
     """What a worker does: set its threads, build an engine, encode; and use the parent's engine where it has it."""
     os.environ.update(thread_environment(1))
-    engine = ENGINES[name](spec_json)
+    engine = ENGINES[name](spec_json, FRAME)
     ids = [engine.encode(TEXTS).ids for _ in range(3)]
     if inherited is not None:
         ids.append(inherited.encode(TEXTS).ids)

@@ -30,7 +30,8 @@ def test_documents_that_hold_only_the_frame_lose_it_and_the_others_stay(
     left = Frame(bos, EOS).without_silent(Encoded(np.asarray(list(itertools.chain(*framed)), dtype=np.int32), offsets))
     found = [left.ids[a:b].tolist() for a, b in itertools.pairwise(left.offsets.tolist())]
     assert found == [whole if document else [] for whole, document in zip(framed, documents, strict=True)]
-    assert (left.ids.dtype, left.offsets.dtype) == (np.int32, np.int64)
+    assert left.ids.dtype == np.dtype(np.int32)
+    assert left.offsets.dtype == np.dtype(np.int64)
 
 
 @pytest.mark.parametrize("bos", [None, 7])

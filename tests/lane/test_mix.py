@@ -29,7 +29,7 @@ WEIGHTS = st.lists(st.integers(1, 9), min_size=2, max_size=4)
 
 def feed(source: int, lengths: list[int], per_run: int) -> Ahead[Run]:
     """Runs of documents of these lengths, ``per_run`` in each; a token says which source it is of."""
-    window = Window(Place(), Place(unit=1), Texts(b"x" * len(lengths), [1] * len(lengths)), "d", Tally())
+    window = Window(Place(), Place(unit=1), Texts([b"x"] * len(lengths)), "d", Tally())
     found = []
     for first in range(0, len(lengths), per_run):
         offsets = np.cumsum([0, *lengths[first : first + per_run]], dtype=np.int64)

@@ -20,7 +20,7 @@ from tests.lanes import ids
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-NO_WINDOW = Window(Place(), Place(), Texts(b"", []), "", Tally())
+NO_WINDOW = Window(Place(), Place(), Texts([]), "", Tally())
 Packing = tuple[list[list[int]], list[int]]
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
@@ -14,8 +12,7 @@ from streamfeed.encode.engines import build_engine
 from streamfeed.encode.proof import Verdict
 from streamfeed.encode.tokenizer import load_tokenizer
 from streamfeed.errors import EmptyStreamError, ReplayError
-from streamfeed.lane import runs as module
-from streamfeed.lane.runs import _slices, runs
+from streamfeed.lane.runs import runs
 from streamfeed.lane.state import Place, SourceState
 from tests.corpora import write_corpus
 from tests.lanes import SILENT, ByteEngine, lane_of, plan_of, rows_of, window_reader
@@ -72,16 +69,6 @@ def test_special_tokens_are_added_once_whatever_the_tokenizer_adds_and_the_text_
         assert document[-1] == 1
         assert document.count(0) == (1 if begins else 0)
         assert len(document) == len(text.encode()) + 1 + begins, "a control string in a text is text"
-
-
-@given(st.lists(st.integers(0, 30)), st.integers(0, 30), st.integers(1, 40))
-def test_slices_cover_every_text_from_the_first_on_once(lengths: list[int], first: int, most: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "SLICE_BYTES", most)
-        slices = list(_slices(lengths, first))
-    assert [index for start, stop in slices for index in range(start, stop)] == list(range(first, len(lengths)))
-    for start, stop in slices:
-        assert sum(lengths[start : stop - 1]) < most
 
 
 class Recording(ByteEngine):
