@@ -42,7 +42,7 @@ def encode_in_child(name: str, spec_json: str, inherited: Engine | None, results
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 @pytest.mark.parametrize("name", ["fastokens", "huggingface"])
 def test_a_child_encodes_after_its_parent_used_the_engine_on_all_threads(name: str, method: str) -> None:
-    parent = ENGINES[name](bpe_json())
+    parent = ENGINES[name](bpe_json(), FRAME)
     expected = int(parent.encode(TEXTS).ids.sum())
     parent.encode(TEXTS)
     context: Any = multiprocessing.get_context(method)
@@ -67,7 +67,7 @@ def test_a_child_encodes_after_its_parent_used_the_engine_on_all_threads(name: s
 @pytest.mark.parametrize("name", ["fastokens", "huggingface"])
 def test_children_forked_while_another_thread_encodes_do_not_hang(name: str) -> None:
     """The worst moment to fork: locks of the engine may be held by a thread that the child does not have."""
-    parent = ENGINES[name](bpe_json())
+    parent = ENGINES[name](bpe_json(), FRAME)
     expected = int(parent.encode(TEXTS).ids.sum())
     stop = Event()
 
