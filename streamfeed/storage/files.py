@@ -71,13 +71,11 @@ class CountingFile(RawFile):
 
 
 class Edge(Protocol):
-    """A store behind a network: where shards that are no local files come from.
-
-    ``options`` are the source's storage options; they may hold secrets.
-    """
+    """A store behind a network: where shards that are no local files come from."""
 
     @property
-    def options(self) -> Mapping[str, Any]: ...
+    def options(self) -> Mapping[str, Any]:
+        """The source's storage options; they may hold secrets."""
 
     def open(self, file: ShardFile) -> RawFile:
         """Open ``file`` for reading; raises :class:`ReadError` where it is gone, or another than planned."""

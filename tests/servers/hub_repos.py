@@ -76,7 +76,7 @@ class Repo:
         for path, content in files.items():
             data = content.encode() if isinstance(content, str) else content
             tree[path] = Blob(data, len(data) >= self.large)
-        sha = hashlib.sha1(f"{self.name}/{next(self._number)}".encode(), usedforsecurity=False).hexdigest()
+        sha = _hash(f"{self.name}/{next(self._number)}/{[(path, blob.oid) for path, blob in sorted(tree.items())]}")
         self.commits[sha] = tree
         self.refs[branch] = sha
         if tag is not None:
