@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamfeed.errors import ReadError
 from streamfeed.storage.client import Clients, Entry, Limits, Port, Progress
@@ -30,9 +30,10 @@ _ADVICE = "nothing was skipped: the run can be resumed when the store answers ag
 
 
 class RemoteEdge:
-    """The remote shards of one source. Safe to use from several threads."""
+    """The remote shards of one source, whose storage ``options`` may hold secrets. Safe to use from several threads."""
 
-    def __init__(self, options: Mapping[str, object], stats: ReadStats, fetcher: Fetcher, retrier: Retrier) -> None:
+    def __init__(self, options: Mapping[str, Any], stats: ReadStats, fetcher: Fetcher, retrier: Retrier) -> None:
+        self.options = options
         self._clients = Clients(options)
         self._stats = stats
         self._fetcher = fetcher

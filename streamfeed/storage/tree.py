@@ -139,19 +139,21 @@ class _Folder:
         token = ""
         while True:
             answer = self._tree.ask(self.url(""), self._page(token))
-            if answer is None:
+            self.flat = answer != ()
+            if not answer:
                 return
-            self.flat = True
             base, entries, token = answer
             for entry in entries:
                 self._put(self._below(base, entry.path), entry)
             if not token:
                 return
 
-    def _page(self, token: str) -> Callable[[Port, str, Limits], tuple[str, list[Entry], str] | None]:
-        def ask(port: Port, path: str, limits: Limits) -> tuple[str, list[Entry], str] | None:
+    def _page(self, token: str) -> Callable[[Port, str, Limits], tuple[str, list[Entry], str] | tuple[()]]:
+        """Return the question for a part of the tree; the answer is empty where folders are listed one by one."""
+
+        def ask(port: Port, path: str, limits: Limits) -> tuple[str, list[Entry], str] | tuple[()]:
             found = port.tree(path, self._stem, token, limits)
-            return None if found is None else (path, *found)
+            return () if found is None else (path, *found)
 
         return ask
 
