@@ -45,6 +45,7 @@ class CompressedLines:
             raise ValueError(f"a compressed shard is read whole, not as {extent}")
         skip = cursor.skip
         with closing(file.open()) as raw:
+            raw.expect(cursor.seek, file.size)
             for run in self._runs(raw, file, cursor.seek):
                 dropped = min(skip, len(run.lines))
                 skip -= dropped

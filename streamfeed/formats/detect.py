@@ -5,11 +5,10 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from streamfeed.errors import ConfigError, CorruptShardError, SourceError
 from streamfeed.formats.lines import BOM
-from streamfeed.storage.urls import redact
+from streamfeed.storage.urls import name_of, redact
 
 if TYPE_CHECKING:
     from streamfeed.formats.protocol import Format
@@ -47,7 +46,7 @@ def kind_of(url: str, forced: str | None) -> str | None:
     :class:`~streamfeed.errors.ConfigError` for an unknown ``forced``, :class:`~streamfeed.errors.SourceError` for a
     compressed tar, which is not read.
     """
-    suffixes = [suffix.lower() for suffix in PurePosixPath(urlsplit(url).path if "://" in url else url).suffixes[-2:]]
+    suffixes = [suffix.lower() for suffix in PurePosixPath(name_of(url)).suffixes[-2:]]
     last = suffixes[-1] if suffixes else ""
     compression = _COMPRESSIONS.get(last)
     inner = "".join(suffixes[-2:-1]) if compression else last

@@ -67,9 +67,12 @@ class Parquet:
             column = self._column(shard.metadata, file)
             groups = shard.metadata.num_row_groups
             skip = cursor.skip
-            for group in range(cursor.seek or extent.start, groups if extent.stop < 0 else min(extent.stop, groups)):
+            stop = groups if extent.stop < 0 else min(extent.stop, groups)
+            for group in range(cursor.seek or extent.start, stop):
                 rows = shard.metadata.row_group(group).num_rows
                 if skip < rows:
+                    for ahead in range(group, min(group + 2, stop)):
+                        raw.expect(*_stored(shard.metadata.row_group(ahead).column(column)))
                     yield from self._rows(shard, file, group, column, skip)
                 skip = max(0, skip - rows)
 
@@ -114,6 +117,14 @@ class Parquet:
             cause = f"column {self._field!r} holds {problem}, not text"
             raise FieldError(file.shard, "", cause, "set the source's text to a column of strings")
         return found[0]
+
+
+def _stored(chunk: Any) -> tuple[int, int]:  # noqa: ANN401
+    """Return the range of bytes that a column chunk takes in the file."""
+    start, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset or 0
+    if 0 < dictionary < start:
+        start = dictionary
+    return start, start + chunk.total_compressed_size
 
 
 def _not_text(leaf: Any) -> str:  # noqa: ANN401

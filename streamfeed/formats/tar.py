@@ -46,6 +46,7 @@ class Tar:
         A damaged shard gives ``None``: reading it says what is wrong, after the samples before.
         """
         with closing(file.open()) as raw:
+            raw.expect(0, file.size)
             index = index_of(raw, file)
         if index.failure is not None:
             return None
@@ -64,6 +65,7 @@ class Tar:
         stop = file.size if extent.stop < 0 else extent.stop
         start = cursor.seek or extent.start
         with closing(file.open()) as raw:
+            raw.expect(0, file.size)
             index = index_of(raw, file)
             samples = [sample for sample in self._certain(index) if start <= sample.begin < stop][cursor.skip :]
             values: list[Value] = []

@@ -9,10 +9,11 @@ import orjson
 
 from streamfeed.dataset.host import Host
 from streamfeed.dataset.message import Buffers, Message, rounds_in
-from streamfeed.encode.engines import build_engine
+from streamfeed.encode.engines import CHECK_EVERY, build_engine
 from streamfeed.encode.proof import Verdict, disprove
 from streamfeed.lane.lane import LaneTools
 from streamfeed.plan.plan import Plan, SourceHands
+from streamfeed.storage.fetch import Fetcher
 from streamfeed.storage.store import Store
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ __all__ = ["InProcess", "Job", "Messages"]
 
 MESSAGE_BYTES = 2 << 20
 """Ids of a message once the first batch is out: so large that the hand-over costs nothing, and no larger."""
+
+
+MOST_CHECKED_FOR = 4
+"""Workers for which the first one checks as well; for more it would fall behind them, by 1 % for each."""
 
 
 @dataclass(frozen=True)
@@ -86,15 +91,23 @@ class Job:
         def disproved(reason: str) -> None:
             disprove(self.tokenizer, self.cache_dir, reason)
 
+        fetcher = Fetcher()
         tools = LaneTools(
-            engine=build_engine(self.tokenizer, self.verdict, on_mismatch=disproved),
+            engine=build_engine(self.tokenizer, self.verdict, check_every=self._check_every(), on_mismatch=disproved),
             hands=[SourceHands(source, self.plan.rules, index) for index, source in enumerate(self.plan.sources)],
-            stores=[Store(source.storage_options, stats) for source in self.plan.sources],
+            stores=[Store(source.storage_options, stats, fetcher) for source in self.plan.sources],
             executor=executor,
         )
         return Host(
             self.plan, self.share, self.slots, self.states, tools, first=self.first, first_epoch=self.first_epoch
         )
+
+    def _check_every(self) -> int | None:
+        """Return how often the worker checks its engine: only a rank's first does, for all of them.
+
+        The reference takes 20 MB and more, and what it would find is a property of engine and text, not of a process.
+        """
+        return None if self.worker else CHECK_EVERY // min(self.workers, MOST_CHECKED_FOR)
 
 
 class Messages:

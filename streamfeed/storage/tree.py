@@ -73,10 +73,10 @@ class RemoteTree:
         entry = None if place.path.endswith("/") else self.look(uri)
         if entry is not None and not entry.folder:
             return [Found(uri, "", entry.size, entry.version)], 0
+        if entry is None and not place.path.endswith("/"):
+            raise SourceError(f"{redact(uri)}: there is no such file or folder")
         folder = _Folder(self, place._replace(path=place.path.rstrip("/") + "/"), "")
         hits, ignored = folder.find("", ("**",))
-        if not hits and not ignored and entry is None:
-            raise SourceError(f"{redact(uri)}: there is no such file or folder")
         if not hits:
             raise SourceError(nothing_in(uri, "the folder holds", ignored))
         return self._sized(hits), ignored
