@@ -28,10 +28,10 @@ _MAX_CHECKED_CHARS = 65_536  # a longer document would stall its lane for up to 
 def build_engine(
     spec: TokenizerSpec,
     verdict: Verdict,
-    check_every: int = CHECK_EVERY,
+    check_every: int | None = CHECK_EVERY,
     on_mismatch: Callable[[str], None] | None = None,
 ) -> Engine:
-    """Build the engine of a verdict; the fast one is wrapped in a :class:`CheckedEngine`.
+    """Build the engine of a verdict; the fast one is wrapped in a :class:`CheckedEngine`, or not where that is None.
 
     Set :func:`~streamfeed.encode.proof.thread_environment` first. ``on_mismatch`` gets the reason before the error is
     raised: pass :func:`~streamfeed.encode.proof.disprove`, so that the next start uses Hugging Face.
@@ -41,8 +41,11 @@ def build_engine(
         return HuggingFaceEngine(spec.json, spec.frame)
     from streamfeed.encode.fast import FastokensEngine
 
+    fast = FastokensEngine(spec.json, spec.frame)
+    if check_every is None:
+        return fast
     return CheckedEngine(
-        FastokensEngine(spec.json, spec.frame),
+        fast,
         lambda: HuggingFaceEngine(spec.json, spec.frame),
         check_every,
         on_mismatch or (lambda _: None),
