@@ -20,6 +20,7 @@ from streamfeed.lane.state import Place
 from streamfeed.lane.texts import Texts
 from streamfeed.plan.order import order_key, permutation
 from streamfeed.stats import Tally
+from streamfeed.storage.urls import redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +94,7 @@ class WindowReader:
         nothing = place.window == 0 and self.repeats
         if nothing and (place.whole or self._rules.lanes == 1):
             raise EmptyStreamError(
-                f"{self._plan.shards.url(0)} and {len(self._plan.shards) - 1} more shards hold no document: "
+                f"{redact(self._plan.shards.url(0))} and {len(self._plan.shards) - 1} more shards hold no document: "
                 f"{dropped.records:,} records were read in epoch {place.epoch}, {dropped.dropped() or 'none dropped'}"
             )
         return Place(epoch=place.epoch + 1, whole=nothing or (self._strided and place.whole))
@@ -142,8 +143,8 @@ class WindowReader:
     def without_tokens(self, epoch: int, documents: int) -> EmptyStreamError:
         """Return the error for an epoch of ``documents`` documents that hold no token."""
         return EmptyStreamError(
-            f"{self._plan.shards.url(0)} and {len(self._plan.shards) - 1} more shards: the tokenizer makes not one "
-            f"token of the {documents:,} documents that lane {self._lane} read in epoch {epoch}"
+            f"{redact(self._plan.shards.url(0))} and {len(self._plan.shards) - 1} more shards: the tokenizer makes not "
+            f"one token of the {documents:,} documents that lane {self._lane} read in epoch {epoch}"
         )
 
     @property

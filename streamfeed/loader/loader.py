@@ -242,6 +242,8 @@ class StreamLoader:
         if self._reader is not None:
             self._report.passes_over(tally_of(self._reader.states()))
         self._report.bytes_read = self._stats.bytes + sum(worker.bytes_read for worker in self._workers)
+        repeated = self._stats.retries + sum(worker.retries for worker in self._workers)
+        self._report.retries = self._resolved.retries + repeated
         return self._report.copy()
 
     def close(self) -> None:
@@ -254,6 +256,7 @@ class StreamLoader:
     def _stop_workers(self) -> None:
         stop_workers(self._workers, os.getpid())
         self._stats.bytes += sum(worker.bytes_read for worker in self._workers)
+        self._stats.retries += sum(worker.retries for worker in self._workers)
         self._workers.clear()
 
     def __enter__(self) -> Self:

@@ -66,6 +66,7 @@ class RemoteWorker:
         self._number = number
         self._held: deque[int] = deque()
         self.bytes_read = 0
+        self.retries = 0
 
     def receive(self) -> Message:
         """Wait for the next message. Raises what the worker raised, or :class:`WorkerError` when it died."""
@@ -74,6 +75,7 @@ class RemoteWorker:
             raise read_failure(header, self._number)
         self._held.append(header.slot)
         self.bytes_read = header.bytes_read
+        self.retries = header.retries
         buffers = self._buffers[header.slot]
         rows = header.rows
         return Message(buffers.ids[:rows], buffers.lengths[:rows], buffers.starts[: header.starts], header.payload)

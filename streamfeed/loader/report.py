@@ -21,7 +21,8 @@ class Report:
     """Counts of one rank.
 
     ``tally`` is of the records behind the rows (at or before the last message); the rest is of the batches handed out:
-    ``tokens`` that count, ``padding`` that does not, ``empty_rows`` of lanes that have ended.
+    ``tokens`` that count, ``padding`` that does not, ``empty_rows`` of lanes that have ended. Reading took
+    ``bytes_read`` of storage, and ``retries``: requests repeated because a store failed, those of the listing included.
     """
 
     batches: int = 0
@@ -29,6 +30,7 @@ class Report:
     padding: int = 0
     empty_rows: int = 0
     bytes_read: int = 0
+    retries: int = 0
     tally: Tally = field(default_factory=Tally)
 
     def count(self, room: int, tokens: int, empty_rows: int) -> None:

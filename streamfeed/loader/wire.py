@@ -11,7 +11,7 @@ from streamfeed.errors import StreamfeedError, WorkerError
 
 __all__ = ["Header", "failure", "read_failure"]
 
-_FORMAT = struct.Struct("<4q")
+_FORMAT = struct.Struct("<5q")
 
 
 class Header(NamedTuple):
@@ -22,16 +22,17 @@ class Header(NamedTuple):
     starts: int
     bytes_read: int
     payload: bytes
+    retries: int = 0
 
     def pack(self) -> bytes:
         """Return the bytes to send."""
-        return _FORMAT.pack(*self[:4]) + self.payload
+        return _FORMAT.pack(*self[:4], self.retries) + self.payload
 
     @classmethod
     def unpack(cls, data: bytes) -> Header:
         """Read what :meth:`pack` wrote."""
-        slot, rows, starts, bytes_read = _FORMAT.unpack_from(data)
-        return cls(slot, rows, starts, bytes_read, data[_FORMAT.size :])
+        slot, rows, starts, bytes_read, retries = _FORMAT.unpack_from(data)
+        return cls(slot, rows, starts, bytes_read, data[_FORMAT.size :], retries)
 
 
 def failure(error: BaseException) -> Header:

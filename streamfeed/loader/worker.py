@@ -120,7 +120,7 @@ def _serve(arguments: WorkerArguments, line: _Line) -> NoReturn:
             slot = free.pop(0)
             message = messages.next(buffers[slot])
             rows = len(message.ids)
-            line.send(Header(slot, rows, len(message.starts), stats.bytes, message.states))
+            line.send(Header(slot, rows, len(message.starts), stats.bytes, message.states, stats.retries))
             heap.tick()
         line.wait_for_end()
     finally:

@@ -13,6 +13,7 @@ from typing import Literal
 
 from streamfeed.formats.protocol import WHOLE, Piece
 from streamfeed.plan.shards import ShardTable, UnitTable
+from streamfeed.storage.urls import redact
 
 __all__ = ["LADDER", "PIECE_BYTES", "Split", "split_sources"]
 
@@ -99,7 +100,7 @@ def _at_least(units: UnitTable, table: ShardTable, splitter: Splitter, lanes: in
         logger.warning(
             "%s and %d more shards are too few for %d lanes and cannot be split further: every shard is read %d times "
             "(%.1f MB more an epoch); use fewer lanes, or more and smaller shards",
-            table.url(0),
+            redact(table.url(0)),
             len(table) - 1,
             lanes,
             step,

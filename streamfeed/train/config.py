@@ -29,7 +29,7 @@ class SourceConfig:
     text: str | None = None
     format: str | None = None
     weight: float = 1.0
-    storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
+    storage_options: dict[str, Any] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,13 @@ class DataConfig:
     format: str | None = _setting(None, "jsonl, parquet or tar; left out: from suffix and magic bytes")
     sources: list[SourceConfig] | None = _setting(
         None, "a mixture, instead of uri: a list of {uri, text, format, weight}"
+    )
+    storage_options: dict[str, Any] | None = field(
+        default=None,
+        repr=False,
+        metadata={
+            "help": "fsspec options of the store of data.uri (keys, end point), as JSON; never saved: give it again"
+        },
     )
     tokenizer: str | None = _setting(None, "name or folder of a Hugging Face tokenizer")
     seq_len: int = _setting(1024, "tokens in a row")
@@ -62,8 +69,13 @@ class DataConfig:
         """Build the stream's config. Raises :class:`ConfigError` where settings contradict each other."""
         if self.uri is not None and self.sources:
             raise ConfigError("data.uri and data.sources are both given; name the data in one of them")
-        if self.sources and (self.text or self.format):
-            raise ConfigError("data.text and data.format belong to data.uri; in data.sources each entry has its own")
+        if self.sources and (self.text or self.format or self.storage_options):
+            raise ConfigError(
+                "data.text, data.format and data.storage_options belong to data.uri; "
+                "in data.sources each entry has its own"
+            )
+        if any("***" in uri for source in self._sources() for uri in source.uris):
+            raise ConfigError("a saved config holds nothing that signs URLs; give data.uri (or data.sources) again")
         if self.tokenizer is None:
             raise ConfigError("data.tokenizer is missing: the name or the folder of a Hugging Face tokenizer")
         return StreamConfig(
@@ -85,7 +97,7 @@ class DataConfig:
             return [Source(s.uri, s.text, s.format, s.weight, s.storage_options) for s in self.sources]
         if self.uri is None:
             raise ConfigError("no data is named: give data.uri, or a list in data.sources")
-        return [Source(self.uri, self.text, self.format)]
+        return [Source(self.uri, self.text, self.format, storage_options=self.storage_options)]
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from streamfeed.errors import ConfigError
+from streamfeed.storage.urls import redact
 from streamfeed.train.config import RunConfig, SourceConfig
 
 if typing.TYPE_CHECKING:
@@ -71,9 +72,16 @@ def parse(arguments: Arguments, defaults: Mapping[str, Any] | None = None) -> Ru
 
 
 def to_yaml(config: RunConfig) -> str:
-    """Write a config as YAML that ``--config`` accepts and that gives an equal config (but for ``resume``)."""
+    """Write a config as YAML that ``--config`` accepts and that gives an equal config, but for ``resume`` and secrets.
+
+    Storage options are left out, and of signed URLs what signs them: a resume needs them given again.
+    """
     values = asdict(config)
     del values["resume"]
+    for source in [values["data"], *(values["data"]["sources"] or ())]:
+        del source["storage_options"]
+        uri = source["uri"]
+        source["uri"] = [redact(one) for one in uri] if isinstance(uri, list) else uri and redact(uri)
     text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
     return text
 
@@ -102,8 +110,11 @@ def _typed(arguments: Arguments, defaults: Mapping[str, Any]) -> RunConfig:
         values = parser.parse_args(words)
         ready = parser.instantiate(values)
     except (argparse.ArgumentError, TypeError, ValueError) as error:
-        raise ConfigError(_plain(str(error))) from error
-    return RunConfig(**{field.name: ready[field.name] for field in fields(RunConfig)})
+        if "storage_options" not in str(error):
+            raise ConfigError(_plain(str(error))) from error
+    else:
+        return RunConfig(**{field.name: ready[field.name] for field in fields(RunConfig)})
+    raise ConfigError("storage_options: expected a mapping, as JSON or YAML: {key: ..., secret: ...}")
 
 
 def _plain(message: str) -> str:
