@@ -28,7 +28,8 @@ class Source:
     ``text``, and in a tar the ``txt`` member. ``format`` forces ``jsonl``, ``parquet`` or ``tar`` where suffix and
     magic bytes say something else. ``weight`` is the share of *tokens* that the source should have, relative to the
     others. ``storage_options`` are fsspec's, for the URIs' store: keys, end points, tokens. They are no part of the
-    stream, and are written nowhere.
+    stream, and are written nowhere. Of ``hf://datasets/org/name``, a whole dataset on the Hub, ``config`` and ``split``
+    choose the files by the rules of the ``datasets`` library; left out, they are its default config and ``train``.
     """
 
     uri: str | Sequence[str]
@@ -36,16 +37,22 @@ class Source:
     format: str | None = None
     weight: float = 1.0
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+    config: str | None = None
+    split: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.uri, PurePath):
             object.__setattr__(self, "uri", str(self.uri))
         if not self.uris or not all(isinstance(uri, str) and uri for uri in self.uris):
-            raise ConfigError(f"a source needs at least one URI, got {self.uri!r}")
+            raise ConfigError("a source needs at least one URI, each a string that is not empty")
         if not (self.weight > 0 and self.weight < float("inf")):
-            raise ConfigError(f"source {self.uris[0]}: weight must be a positive number, got {self.weight}")
+            raise ConfigError(f"source {_shown(self.uris[0])}: weight must be a positive number, got {self.weight}")
         if self.text is not None and not all(self.text.split(".")):
-            raise ConfigError(f"source {self.uris[0]}: text field {self.text!r} has an empty part")
+            raise ConfigError(f"source {_shown(self.uris[0])}: text field {self.text!r} has an empty part")
+        if (self.config or self.split) and not any(uri.startswith("hf://datasets/") for uri in self.uris):
+            raise ConfigError(
+                f"source {_shown(self.uris[0])}: config and split are of datasets on the Hub, hf://datasets/..."
+            )
 
     @property
     def uris(self) -> tuple[str, ...]:
@@ -80,8 +87,9 @@ class StreamConfig:
             object.__setattr__(self, "sources", (self.sources,))
         if not self.sources:
             raise ConfigError("a stream needs at least one source")
-        if not all(isinstance(source, Source) for source in self.sources):
-            raise ConfigError(f"sources takes Source objects, as in [Source('data/*.parquet')], got {self.sources!r}")
+        strange = [type(source).__name__ for source in self.sources if not isinstance(source, Source)]
+        if strange:
+            raise ConfigError(f"sources takes Source objects, as in [Source('data/*.parquet')], got {strange[0]}")
         _at_least("seq_len", self.seq_len, 2)
         _at_least("shuffle_buffer", self.shuffle_buffer, 0)
         _at_least("window_bytes", self.window_bytes, 1)
@@ -96,6 +104,12 @@ class StreamConfig:
             raise ConfigError(f"seed must be in [0, 2**64), got {self.seed}")
         if self.packing != "concat":
             raise ConfigError(f"packing={self.packing!r} is not built yet; use packing='concat'")
+
+
+def _shown(uri: str) -> str:
+    """Return a URL without what may be secret in it: user, password, query."""
+    scheme, separator, rest = uri.partition("://")
+    return f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}" if separator else uri
 
 
 def _at_least(name: str, value: int, least: int) -> None:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Literal
 
 from streamfeed.encode.tokenizer import TokenizerSpec, load_tokenizer
 from streamfeed.errors import SourceError
-from streamfeed.formats.detect import kind_of, make_format, sniff
+from streamfeed.formats.detect import make_format, sniff
+from streamfeed.formats.hub_shards import fitted
 from streamfeed.plan.fingerprint import fingerprint, source_print
 from streamfeed.plan.plan import Plan, Rules, SourcePlan
 from streamfeed.plan.shards import ShardTable
 from streamfeed.plan.split import Splitter, split_sources
 from streamfeed.storage.store import Store
+from streamfeed.storage.urls import redact
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +62,11 @@ class Resolved:
         self.tokenizer: TokenizerSpec = load_tokenizer(config.tokenizer)
         self._listed = [_list(source) for source in config.sources]
 
+    @property
+    def retries(self) -> int:
+        """Requests of listing and planning that were repeated because a store failed."""
+        return sum(listed.store.stats.retries for listed in self._listed)
+
     def plan(self, lanes: int | Literal["auto"] | None = None) -> Plan:
         """Return the plan; ``lanes`` (say, a state's) wins over the config's."""
         config = self.config
@@ -91,21 +98,21 @@ class Resolved:
 
 def _list(source: Source) -> _Listed:
     store = Store(source.storage_options)
-    listing = store.list(source.uris)
-    stated = [kind_of(url, source.format) for url in listing.urls]
+    listing, stated = fitted(store.list(source.uris, source.config, source.split), store, source.format)
     kinds = [
         kind or sniff(store.file(url, size, version))
         for kind, url, size, version in zip(stated, listing.urls, listing.sizes, listing.versions, strict=True)
     ]
-    counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(Counter(kinds).items()))
+    shown = redact(source.uris[0])
+    counts = ", ".join(f"{count:,} {kind.partition(' ')[0]}" for kind, count in sorted(Counter(kinds).items()))
     logger.info(
         "%s: %s, %.1f MB%s",
-        source.uris[0] if len(source.uris) == 1 else f"{source.uris[0]} and {len(source.uris) - 1} more",
+        shown if len(source.uris) == 1 else f"{shown} and {len(source.uris) - 1} more",
         counts,
         sum(listing.sizes) / 1e6,
         f"; {listing.ignored:,} hidden or marker files ignored" if listing.ignored else "",
     )
     if not any(listing.sizes):
-        raise SourceError(f"{source.uris[0]}: all {len(listing.sizes)} shards are empty (0 bytes)")
+        raise SourceError(f"{shown}: all {len(listing.sizes)} shards are empty (0 bytes)")
     table = ShardTable.build(listing.urls, listing.sizes, kinds, listing.versions)
     return _Listed(source, store, table, listing.names, kinds)

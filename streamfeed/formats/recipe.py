@@ -12,9 +12,11 @@ from streamfeed.storage.hub.address import HubAddress
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["PREFIX", "Recipe"]
+__all__ = ["BY_DATASETS", "Recipe"]
 
-PREFIX = "datasets/"
+BY_DATASETS = "datasets/"
+"""What the kind of a shard begins with that ``datasets`` reads."""
+
 _PART = re.compile(r"(?:.*/)?(\d{5,})-of-(\d{5,})")
 
 
@@ -36,12 +38,14 @@ class Recipe:
     def kind(self) -> str:
         """The recipe as a kind of shard; the same for every commit with the same files."""
         rest = {"config": self.config, "split": self.split, "settings": dict(self.settings), "files": list(self.files)}
-        return f"{PREFIX}{self.module} {json.dumps(rest, sort_keys=True, ensure_ascii=False, separators=(',', ':'))}"
+        return (
+            f"{BY_DATASETS}{self.module} {json.dumps(rest, sort_keys=True, ensure_ascii=False, separators=(',', ':'))}"
+        )
 
     @classmethod
     def parse(cls, kind: str) -> Recipe:
         """Return the recipe of a :attr:`kind`."""
-        module, _, rest = kind.removeprefix(PREFIX).partition(" ")
+        module, _, rest = kind.removeprefix(BY_DATASETS).partition(" ")
         found = json.loads(rest)
         return cls(module, found["config"], found["split"], found["settings"], found["files"])
 

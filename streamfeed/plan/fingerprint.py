@@ -16,11 +16,15 @@ __all__ = ["ORDER_VERSION", "differences", "fingerprint", "source_print"]
 ORDER_VERSION = 1
 """Raised whenever the same config and bytes would give other rows; a state of another version is refused."""
 
+LONG_KIND = 64
+"""A kind with more characters (one that holds a recipe) is hashed first: every shard has it."""
+
 
 def source_print(source: Source, names: Sequence[str], sizes: Sequence[int], kinds: Sequence[str]) -> dict[str, Any]:
     """Describe one source: its shards as count, bytes and hash of relative names, sizes and kinds; field and weight."""
     digest = xxhash.xxh3_128()
-    for name, size, kind in zip(names, sizes, kinds, strict=True):
+    long = {kind: xxhash.xxh3_128_hexdigest(kind.encode()) for kind in set(kinds) if len(kind) > LONG_KIND}
+    for name, size, kind in zip(names, sizes, (long.get(kind, kind) for kind in kinds), strict=True):
         digest.update(f"{len(name)}:{name}:{size}:{kind}\n".encode(errors="surrogateescape"))
     return {
         "shards": len(sizes),

@@ -205,7 +205,7 @@ def _filesystem(place: Place, options: Mapping[str, Any]) -> Any:  # noqa: ANN40
     layer = fs
     while layer is not None:
         cache = getattr(layer, "dircache", None)
-        if cache is not None:
+        if cache is not None and hasattr(cache, "use_listings_cache"):
             cache.use_listings_cache = False
         if hasattr(type(layer), "retries"):
             layer.retries = 1  # s3fs
@@ -233,4 +233,8 @@ def _port(fs: Any) -> Port:  # noqa: ANN401
         return HttpPort(fs)
     from streamfeed.storage.port_any import AnyPort
 
+    if protocol == "hf":
+        from streamfeed.storage.hub.port import HubPort
+
+        return HubPort(fs, AnyPort(fs))
     return AnyPort(fs)

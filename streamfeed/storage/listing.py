@@ -32,6 +32,8 @@ from streamfeed.storage.walk import Found, find, is_marker
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from streamfeed.storage.hub.listing import HubListing
+
 __all__ = ["MAGIC", "Lister", "Listing", "expanded", "is_marker", "listing_of", "nothing_in", "resolve"]
 
 MAGIC = frozenset("*?[")
@@ -55,7 +57,7 @@ class Listing:
     ``urls`` opens them (absolute paths, or URLs). ``names`` are their stable relative names for the fingerprint: moving
     the whole corpus to another folder does not change them. ``sizes`` are in bytes. ``ignored`` counts the hidden and
     marker files passed over. ``versions`` tell a file from one that takes its place: an etag, or bytes and time of last
-    change; empty where a store says neither.
+    change; empty where a store says neither. ``datasets`` are the datasets on the Hub that shards are of.
     """
 
     urls: list[str]
@@ -63,6 +65,7 @@ class Listing:
     sizes: list[int]
     ignored: int
     versions: list[str]
+    datasets: Sequence[HubListing] = ()
 
 
 def resolve(uris: Sequence[str], remote: Lister | None = None) -> Listing:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from streamfeed.errors import SourceError
 from streamfeed.stats import ReadStats
 from streamfeed.storage.fetch import Fetcher
 from streamfeed.storage.files import ShardFile
@@ -44,13 +46,30 @@ class Store:
         """Return the shard at ``url``, of ``size`` bytes and ``version`` when the run planned."""
         return ShardFile(url, size, self.stats, version, self._remote() if is_remote(url) else None)
 
-    def list(self, uris: Sequence[str]) -> Listing:
-        """List the shards that ``uris`` mean, in order; see :mod:`streamfeed.storage.listing`."""
+    def list(self, uris: Sequence[str], config: str | None = None, split: str | None = None) -> Listing:
+        """List the shards that ``uris`` mean, in order; see :mod:`streamfeed.storage.listing`.
+
+        ``config`` and ``split`` are of the whole datasets on the Hub that are among them.
+        """
         if not any(map(is_remote, uris)):
             return resolve(uris)
         from streamfeed.storage.tree import RemoteTree
 
-        return resolve(uris, RemoteTree(self._remote()))
+        tree = RemoteTree(self._remote())
+        if not any(uri.startswith("hf://datasets/") for uri in uris):
+            return resolve(uris, tree)
+        from streamfeed.storage.hub.tree import HubTree
+
+        hub = HubTree(self._remote(), tree, config, split)
+        listing = replace(resolve(uris, hub), datasets=hub.datasets)
+        if (config or split) and not hub.datasets:
+            raise SourceError(f"{uris[0]}: config and split are those of a whole dataset, not of a path in one")
+        return listing
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The source's storage options."""
+        return self._options
 
     def _remote(self) -> RemoteEdge:
         if self._edge is None:

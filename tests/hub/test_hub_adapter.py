@@ -17,17 +17,16 @@ from streamfeed.formats.hub_shards import our_readers, shards_by_datasets
 from streamfeed.formats.protocol import WHOLE, Bad, Cursor
 from streamfeed.formats.recipe import Recipe
 from streamfeed.storage.files import ShardFile
-from streamfeed.storage.hub.client import HubClient
-from streamfeed.storage.hub.listing import call_once, resolve_hub
 from streamfeed.storage.hub.rules import Chosen
+from streamfeed.storage.store import Store
 from tests.reading import values_in
 from tests.servers.hub import TOKEN, Hub
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streamfeed.formats.hub_shards import HubShardList
     from streamfeed.formats.protocol import Value
+    from streamfeed.storage.listing import Listing
     from streamfeed.storage.raw import RawFile
 
 FIELD_README = "---\nconfigs:\n- config_name: default\n  data_files: '*.json'\n  field: rows\n---\n"
@@ -72,17 +71,29 @@ CORPORA: dict[str, dict[str, bytes | str]] = {
 }
 
 
-def shards(hub: Hub, files: Mapping[str, bytes | str], **options: Any) -> HubShardList:
+@dataclass
+class Shards:
+    """What a dataset on the Hub became."""
+
+    listing: Listing
+    kind: str
+
+
+def listed(**options: Any) -> Shards:
+    store = Store(options)
+    return Shards(*shards_by_datasets(store.list(["hf://datasets/org/odd"]).datasets[0], options))
+
+
+def shards(hub: Hub, files: Mapping[str, bytes | str], **options: Any) -> Shards:
     hub.repo("org/odd", files, private="token" in options)
-    listing = resolve_hub("hf://datasets/org/odd", HubClient(options), call_once)
-    return shards_by_datasets(listing, options)
+    return listed(**options)
 
 
-def file_of(found: HubShardList, index: int, **options: Any) -> ShardFile:
-    return ShardFile(found.urls[index], found.sizes[index], edge=Options(options))
+def file_of(found: Shards, index: int, **options: Any) -> ShardFile:
+    return ShardFile(found.listing.urls[index], found.listing.sizes[index], edge=Options(options))
 
 
-def values(found: HubShardList, index: int, cursor: Cursor = START, text: str = "text", **options: Any) -> list[Value]:
+def values(found: Shards, index: int, cursor: Cursor = START, text: str = "text", **options: Any) -> list[Value]:
     reader = HubShards(Recipe.parse(found.kind), text)
     return values_in(reader.read(file_of(found, index, **options), WHOLE, cursor))
 
@@ -90,7 +101,7 @@ def values(found: HubShardList, index: int, cursor: Cursor = START, text: str = 
 @pytest.mark.parametrize("corpus", CORPORA)
 def test_a_unit_is_a_shard_of_datasets_and_every_example_comes_once(hub: Hub, corpus: str) -> None:
     found = shards(hub, CORPORA[corpus])
-    assert len(found.urls) == 3
+    assert len(found.listing.urls) == 3
     assert [values(found, index) for index in range(3)] == [texts(index) for index in range(3)]
 
 
@@ -125,10 +136,10 @@ def test_reading_from_a_cursor_touches_no_other_shard(hub: Hub) -> None:
 def test_names_and_kind_are_the_same_for_every_commit(hub: Hub) -> None:
     first = shards(hub, CORPORA["field"])
     hub.repos["org/odd"].commit({"notes.md": "later"})
-    listing = resolve_hub("hf://datasets/org/odd", HubClient(), call_once)
-    second = shards_by_datasets(listing, {})
-    assert first.urls != second.urls
-    assert (first.names, first.sizes, first.kind) == (second.names, second.sizes, second.kind)
+    second = listed()
+    assert first.listing.urls != second.listing.urls
+    assert (first.listing.names, first.listing.sizes) == (second.listing.names, second.listing.sizes)
+    assert first.kind == second.kind
     assert not re.search("[0-9a-f]{40}", first.kind)
 
 

@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamfeed.errors import SourceError
-from streamfeed.storage.hub.client import HubClient
-from streamfeed.storage.hub.listing import HubListing, call_once, resolve_hub
+from streamfeed.stats import ReadStats
+from streamfeed.storage.retry import Retrier, RetryPolicy
+from streamfeed.storage.store import Store
 from tests.servers.hub import TOKEN, Fault, Hub
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from streamfeed.storage.hub.rules import Chosen
+    from streamfeed.storage.listing import Listing
 
 LINE = '{"text": "a"}\n'
 README = """---
@@ -43,12 +47,38 @@ BOOKS = {
 SHARDED = ["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"]
 
 
-def resolve(uri: str, config: str | None = None, split: str | None = None, **options: Any) -> HubListing:
-    return resolve_hub(uri, HubClient(options), call_once, config, split)
+class Asked:
+    """A listing of one or more addresses, and how it came."""
+
+    def __init__(
+        self, *uris: str, config: str | None = None, split: str | None = None, attempts: int = 1, **options: Any
+    ) -> None:
+        self.stats = ReadStats()
+        self.waits: list[float] = []
+        policy = RetryPolicy(attempts=attempts)
+        retrier = Retrier(policy, self.stats, clock=lambda: 0.0, sleep=self.waits.append, draw=lambda: 0.5)
+        self.store = Store(options, self.stats, retrier=retrier)
+        self.listing = self.store.list(uris, config, split)
+
+    def bytes_of(self, index: int) -> bytes:
+        """All bytes of one shard, read through the store."""
+        listing = self.listing
+        file = self.store.file(listing.urls[index], listing.sizes[index], listing.versions[index])
+        with file.open() as raw:
+            return raw.read_at(0, file.size)
 
 
-def paths(listing: HubListing) -> list[str]:
-    return [file.path for file in listing.files]
+def resolve(uri: str, config: str | None = None, split: str | None = None, **options: Any) -> Listing:
+    return Asked(uri, config=config, split=split, **options).listing
+
+
+def paths(listing: Listing) -> list[str]:
+    return listing.names
+
+
+def chosen(listing: Listing) -> Chosen:
+    (dataset,) = listing.datasets
+    return dataset.chosen
 
 
 @pytest.mark.parametrize(
@@ -90,8 +120,7 @@ def test_without_a_readme_names_choose_splits_and_module(
 ) -> None:
     hub.repo("org/plain", dict.fromkeys(files, "x"))
     listing = resolve("hf://datasets/org/plain")
-    assert listing.chosen is not None
-    assert (listing.chosen.module, paths(listing)) == (module, found)
+    assert (chosen(listing).module, paths(listing)) == (module, found)
 
 
 def test_the_rules_are_those_of_datasets_itself(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,27 +129,24 @@ def test_the_rules_are_those_of_datasets_itself(hub: Hub, monkeypatch: pytest.Mo
     hub.repo("org/books", BOOKS)
     theirs = datasets.load_dataset_builder("org/books", "german").config.data_files["train"]
     listing = resolve("hf://datasets/org/books", "german")
-    assert [listing.address.at(path).url for path in paths(listing)] == list(theirs)
+    assert listing.urls == list(theirs)
 
 
 def test_what_the_readme_sets_of_the_reader_is_kept(hub: Hub) -> None:
     readme = "---\nconfigs:\n- config_name: default\n  data_files: '*.json'\n  field: rows\n---\n"
     hub.repo("org/field", {"README.md": readme, "a.json": "{}"})
     listing = resolve("hf://datasets/org/field")
-    assert listing.chosen is not None
-    assert listing.chosen.settings == {"field": "rows"}
+    assert chosen(listing).settings == {"field": "rows"}
 
 
 def test_sizes_and_versions_are_those_that_the_hub_sends(hub: Hub) -> None:
     repo = hub.repo("org/books", BOOKS)
-    listing = resolve("hf://datasets/org/books")
-    blobs = [repo.blob("main", path) for path in paths(listing)]
+    asked = Asked("hf://datasets/org/books")
+    blobs = [repo.blob("main", path) for path in asked.listing.names]
     assert [blob.large for blob in blobs] == [False, True]
-    assert [(file.size, file.version) for file in listing.files] == [(len(blob.data), blob.etag) for blob in blobs]
-    for file, blob in zip(listing.files, blobs, strict=True):
-        pieces: list[bytes] = []
-        HubClient().read(listing.address.at(file.path), (3, file.size), file, pieces.append)
-        assert b"".join(pieces) == blob.data[3:]
+    assert asked.listing.sizes == [len(blob.data) for blob in blobs]
+    assert asked.listing.versions == [blob.etag for blob in blobs]
+    assert [asked.bytes_of(index) for index in range(2)] == [blob.data for blob in blobs]
 
 
 def test_every_file_is_pinned_to_the_commit_that_the_revision_meant(hub: Hub) -> None:
@@ -135,8 +161,9 @@ def test_every_file_is_pinned_to_the_commit_that_the_revision_meant(hub: Hub) ->
         ("hf://datasets/org/books@v1/*.jsonl", first, 1),
     ]:
         listing = resolve(uri)
-        assert (listing.address.revision, len(listing.files)) == (sha, count)
-        assert f"@{sha}/" in listing.address.at(paths(listing)[0]).url
+        assert listing.urls == [
+            f"hf://datasets/org/books@{sha}/{name}" for name in "ab"[:count] for name in [f"{name}.jsonl"]
+        ]
 
 
 @pytest.mark.parametrize(
@@ -161,8 +188,14 @@ def test_a_path_means_files_as_it_does_on_a_disk(hub: Hub, pattern: str, found: 
 @pytest.mark.parametrize("pattern", ["nix.jsonl", "nix/*.jsonl", "*.nix", "_tmp/nix", "en/train-{1..3}.jsonl"])
 def test_a_path_that_means_nothing_is_an_error(hub: Hub, pattern: str) -> None:
     hub.repo("org/books", BOOKS)
-    with pytest.raises(SourceError, match="no such file"):
+    with pytest.raises(SourceError, match=r"no such file|matches no file"):
         resolve(f"hf://datasets/org/books/{pattern}")
+
+
+def test_config_and_split_are_of_whole_datasets(hub: Hub) -> None:
+    hub.repo("org/books", BOOKS)
+    with pytest.raises(SourceError, match="whole dataset"):
+        resolve("hf://datasets/org/books/en", split="train")
 
 
 @pytest.mark.parametrize(
@@ -171,16 +204,15 @@ def test_a_path_that_means_nothing_is_an_error(hub: Hub, pattern: str) -> None:
 def test_names_of_any_characters_are_read(hub: Hub, name: str) -> None:
     hub.repo("org/odd", {f"x/{name}": LINE})
     for uri in ("hf://datasets/org/odd", f"hf://datasets/org/odd/x/{name}"):
-        listing = resolve(uri)
-        pieces: list[bytes] = []
-        HubClient().read(listing.address.at(paths(listing)[0]), (0, len(LINE)), listing.files[0], pieces.append)
-        assert b"".join(pieces).decode() == LINE
+        asked = Asked(uri)
+        assert asked.listing.names == [f"x/{name}"]
+        assert asked.bytes_of(0).decode() == LINE
 
 
 def test_a_listing_of_many_pages_is_whole_and_costs_a_request_a_page(hub: Hub) -> None:
     hub.page = 10
     hub.repo("org/many", {f"{index:03}.jsonl": LINE for index in range(95)})
-    assert len(resolve("hf://datasets/org/many").files) == 95
+    assert len(resolve("hf://datasets/org/many").urls) == 95
     assert (hub.count("info"), hub.count("tree"), len(hub.log)) == (1, 10, 11)
 
 
@@ -191,35 +223,52 @@ def test_a_private_dataset_needs_the_token_and_shows_it_to_nobody(hub: Hub) -> N
     with pytest.raises(SourceError, match="does not accept the token") as refused:
         resolve("hf://datasets/org/secret", token="hf_wrongSecret")
     assert "wrongSecret" not in "".join(map(str, [refused.value, refused.value.__cause__]))
-    assert len(resolve("hf://datasets/org/secret", token=TOKEN).files) == 2
+    asked = Asked("hf://datasets/org/secret", token=TOKEN)
+    assert asked.bytes_of(0).decode() == LINE
+    assert TOKEN not in repr(asked.listing)
 
 
-@pytest.mark.parametrize(("kind", "part"), [("info", ""), ("tree", ""), ("resolve", "README.md"), ("paths-info", "")])
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("info", ""),
+        ("tree", ""),
+        ("resolve", ""),
+        ("paths-info", "/en"),
+        ("tree", "/en"),
+        ("tree", "/**"),
+        ("info", "/en"),
+    ],
+)
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_throttled_request_is_an_error_and_never_fewer_files(hub: Hub, kind: str, part: str, status: int) -> None:
+def test_a_throttled_request_is_an_error_and_never_fewer_files(hub: Hub, kind: str, path: str, status: int) -> None:
     hub.repo("org/books", BOOKS)
-    hub.faults = [Fault(kind, status, part=part, headers={"Retry-After": "7"})]
-    with pytest.raises(SourceError, match=f"status {status}"):
-        resolve("hf://datasets/org/books" + ("/en" if kind == "paths-info" else ""))
-    assert hub.faults[0].times == 0
+    hub.faults = [Fault(kind, status, times=9)]
+    with pytest.raises(SourceError, match=f"{status}.*3 attempts|3 attempts.*{status}"):
+        resolve("hf://datasets/org/books" + path, attempts=3)
+    assert hub.faults[0].times == 9 - 3
 
 
-def test_a_page_that_failed_is_asked_for_again_and_no_other(hub: Hub) -> None:
+@pytest.mark.parametrize("path", ["", "/**"])
+def test_a_page_that_failed_is_asked_for_again_after_the_time_that_the_hub_says(hub: Hub, path: str) -> None:
     hub.page = 2
     hub.repo("org/books", BOOKS)
-    hub.faults = [Fault("tree", 429, after=1, times=2)]
-
-    def thrice(what: str, request: Any) -> Any:
-        for _ in range(2):
-            try:
-                return call_once(what, request)
-            except SourceError:
-                pass
-        return call_once(what, request)
-
-    listing = resolve_hub("hf://datasets/org/books", HubClient(), thrice)
-    assert paths(listing) == ["en/train-1.jsonl", "en/train-2.jsonl"]
+    hub.faults = [Fault("tree", 429, after=1, times=2, headers={"Retry-After": "7"})]
+    asked = Asked(f"hf://datasets/org/books{path}", attempts=3)
+    assert len(asked.listing.urls) == (4 if path else 2)
     assert hub.count("tree") == 4 + 2
+    assert asked.waits == [7.0, 7.0]
+    assert asked.stats.retries == 2
+
+
+def test_all_addresses_of_a_source_are_of_one_commit(hub: Hub) -> None:
+    repo = hub.repo("org/books", BOOKS)
+    sha = repo.sha("main")
+    listing = Asked("hf://datasets/org/books", "hf://datasets/org/books/de/*", config="english").listing
+    assert {url.partition("@")[2].partition("/")[0] for url in listing.urls} == {sha}
+    assert hub.count("info") == 1
+    with pytest.raises(SourceError, match="meant twice"):
+        Asked("hf://datasets/org/books", "hf://datasets/org/books@main/en/*", config="english")
 
 
 def test_scripts_of_a_repository_are_never_run(hub: Hub) -> None:
@@ -242,8 +291,7 @@ def test_a_readme_that_points_out_of_the_repository_is_refused(hub: Hub, pattern
 def test_an_archive_is_what_the_names_in_it_are(hub: Hub) -> None:
     hub.repo("org/zipped", {f"part-{index}.zip": zipped({"a.jsonl": LINE * 5000}) for index in range(3)})
     listing = resolve("hf://datasets/org/zipped")
-    assert listing.chosen is not None
-    assert (listing.chosen.module, len(listing.files)) == ("json", 3)
+    assert (chosen(listing).module, len(listing.urls)) == ("json", 3)
     asked = {re.sub(".*/", "", one.path) for one in hub.log if one.kind == "large"}
     assert asked == {"part-0.zip"}
 

@@ -46,18 +46,14 @@ class HubPort:
             raise FileNotFoundError(path)
         return Entry(path, 0, "", folder=True) if found is True else Entry(path, found.size, found.version)
 
-    def tree(self, path: str, stem: str, limits: Limits) -> list[Entry] | None:
-        """Return all files below ``path``."""
+    def tree(self, path: str, stem: str, token: str, limits: Limits) -> tuple[list[Entry], str] | None:
+        """Return a page of the files below ``path``; the token is the URL of the next."""
         if not path.startswith(_DATASETS):
-            return self._other.tree(path, stem, limits)
+            return self._other.tree(path, stem, token, limits)
         address, client = self._at(path, limits)
-        root = path.removesuffix("/").removesuffix(address.path).rstrip("/")
-        entries: list[Entry] = []
-        url: str | None = client.tree_url(address)
-        while url is not None:
-            files, url = client.page(url)
-            entries += [Entry(f"{root}/{file.path}", file.size, file.version) for file in files]
-        return entries
+        root = address.at("").url.removeprefix("hf://")
+        files, following = client.page(token or client.tree_url(address))
+        return [Entry(f"{root}/{file.path}", file.size, file.version) for file in files], following or ""
 
     def folder(self, path: str, limits: Limits) -> list[Entry]:
         """Return the files and folders right below ``path``; asked where there is no tree alone."""
