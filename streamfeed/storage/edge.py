@@ -122,11 +122,12 @@ class RemoteEdge:
         if kind is Kind.MISSING:
             cause = f"was listed with {file.size:,} bytes and is gone now ({gave.fault.text})"
             return ReadError(file.shard, "", cause, _CHANGED_ADVICE)
-        if kind is Kind.CHANGED:
+        if kind in {Kind.CHANGED, Kind.SHORT}:
             try:
                 self._compare(file)
             except ReadError as found:
                 return found
+        if kind is Kind.CHANGED:
             cause = f"was listed as version {file.version}, and the store says that it has changed ({gave.fault.text})"
             return ReadError(file.shard, where, cause, _CHANGED_ADVICE)
         advice = "check the source's credentials" if kind in {Kind.REFUSED, Kind.EXPIRED} else _ADVICE

@@ -23,6 +23,7 @@ class Kind(Enum):
     """What can be done about a fault."""
 
     TRANSIENT = "transient"
+    SHORT = "short"  # transient too, and perhaps the sign of a file that has shrunk
     EXPIRED = "expired"
     MISSING = "missing"
     CHANGED = "changed"
@@ -100,7 +101,7 @@ def classify(error: BaseException) -> Fault:
     """
     chain = list(_chain(error))
     if isinstance(error, ShortReadError):
-        return Fault(Kind.TRANSIENT, "the answer was cut short")
+        return Fault(Kind.SHORT, "the answer was cut short")
     if isinstance(error, ChangedError):
         return Fault(Kind.CHANGED, "another version answered")
     if isinstance(error, RefusedError):

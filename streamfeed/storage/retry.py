@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_PASSING = frozenset((Kind.TRANSIENT, Kind.SHORT))
+
 
 @dataclass(frozen=True)
 class RetryPolicy:
@@ -138,7 +140,7 @@ class _Ongoing:
             raise error  # Ctrl-C and the like
         self._fault = classify(error)
         expired = self._fault.kind is Kind.EXPIRED
-        if (expired and self._renewed) or not (expired or self._fault.kind is Kind.TRANSIENT):
+        if (expired and self._renewed) or not (expired or self._fault.kind in _PASSING):
             self._give_up(state)
         self._renewed = expired
         return True
