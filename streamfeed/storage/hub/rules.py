@@ -73,6 +73,8 @@ def choose(
 def _write(root: Path, repo: str, paths: Iterable[str], contents: Mapping[str, bytes]) -> None:
     made = {root}
     for path in paths:
+        if path == "README.md" and not contents.get(path, b"").lstrip(b"\xef\xbb\xbf").startswith(b"---"):
+            continue  # it sets nothing, and would be warned of
         parts = PurePosixPath(path).parts
         if not parts or ".." in parts or path.startswith("/") or "\0" in path:
             raise SourceError(f"hf://datasets/{repo}: the Hub lists a file outside of the repository: {path!r}")
