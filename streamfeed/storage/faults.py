@@ -138,6 +138,8 @@ def _answer(error: BaseException) -> _Answer | None:
         code = str(about.get("Code") or "")
         status = _number(meta.get("HTTPStatusCode")) or _number(code)
         return _Answer(status, code, meta.get("HTTPHeaders") or {}) if status or code else None
+    if _names(error) & _BROKEN_CONNECTION:  # aiohttp gives a body that was cut off the code 400
+        return None
     for holder in (response, error):  # requests, httpx, azure; aiohttp, gcsfs, urllib
         status = next((n for name in ("status_code", "status", "code") if (n := _number(getattr(holder, name, 0)))), 0)
         if status:
@@ -177,7 +179,7 @@ def _words(answer: _Answer) -> str:
 
 
 def _by_class(error: BaseException) -> Fault | None:
-    names = {cls.__name__ for cls in type(error).__mro__}
+    names = _names(error)
     if names & _UNSAFE:
         return Fault(Kind.REFUSED if "NoCredentialsError" in names else Kind.FATAL, _class(error))
     if names & _TIMEOUTS or type(error).__name__.endswith(("TimeoutError", "Timeout")):
@@ -191,6 +193,10 @@ def _by_class(error: BaseException) -> Fault | None:
     if isinstance(error, OSError) and errno.errorcode.get(error.errno or 0) in _ERRNO_NAMES:
         return Fault(Kind.TRANSIENT, f"{_class(error)} {errno.errorcode[error.errno or 0]}")
     return None
+
+
+def _names(error: BaseException) -> set[str]:
+    return {cls.__name__ for cls in type(error).__mro__}
 
 
 def _class(error: BaseException) -> str:
