@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+import pickle
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamfeed.dataset.state import merge_states
-from streamfeed.errors import ConfigError
+from streamfeed.errors import ConfigError, StreamfeedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-__all__ = ["find_rank", "join_states"]
+__all__ = ["find_rank", "join_states", "once"]
+
+T = TypeVar("T")
 
 
 def find_rank(
@@ -53,14 +56,53 @@ def _stated(environment: Mapping[str, str]) -> tuple[int, int] | None:
         ) from error
 
 
+def once(make: Callable[[], T], world_size: int) -> T:
+    """Return what ``make`` makes, made by one rank for all where a process group of ``world_size`` is up.
+
+    A collective then: call it on every rank. What the first rank raises is raised by all of them.
+    """
+    group = _data_parallel_group(world_size)
+    if group is None:
+        return make()
+    box: list[Any] = [None, None]
+    if group.get_rank() == 0:
+        try:
+            box = [make(), None]
+        except Exception as error:
+            group.broadcast_object_list([None, _portable(error)], src=0)
+            raise
+    group.broadcast_object_list(box, src=0)
+    made, failure = box
+    if failure is not None:
+        raise failure
+    return made  # type: ignore[no-any-return]
+
+
+def _portable(error: Exception) -> Exception:
+    """Return ``error`` as another process can raise it: ours as it is, others in words."""
+    if isinstance(error, StreamfeedError):
+        try:
+            pickle.dumps(error)
+        except Exception:  # noqa: BLE001 - an attribute of a subclass may raise anything
+            return StreamfeedError(f"rank 0 failed: {error}")
+        return error
+    return StreamfeedError(f"rank 0 failed: {type(error).__name__}: {error}")
+
+
 def join_states(state: dict[str, Any], world_size: int) -> dict[str, Any]:
     """Return the state of all ranks where a process group of ``world_size`` is up (a collective), else ``state``."""
-    group = _group()
-    if group is None or world_size == 1 or group.get_world_size() != world_size:
+    group = _data_parallel_group(world_size)
+    if group is None:
         return state
     parts: list[dict[str, Any]] = [{} for _ in range(world_size)]
     group.all_gather_object(parts, state)
     return merge_states(parts)
+
+
+def _data_parallel_group(world_size: int) -> Any:  # noqa: ANN401 - the torch.distributed module
+    """Return the group where it is the one of the data-parallel ranks, as far as its size says."""
+    group = _group()
+    return None if group is None or world_size == 1 or group.get_world_size() != world_size else group
 
 
 def _group() -> Any:  # noqa: ANN401 - the torch.distributed module

@@ -112,3 +112,43 @@ def test_in_a_group_the_state_is_complete_on_every_rank_and_loads_on_any_number(
     for world in (1, 3):
         resumed = global_rows(Run.start(config, world, 2, state=one["state"]).take(3), after=30)
         assert resumed == {g: reference[g] for g in range(30, 30 + 6 * world)}
+
+
+ONCE = """
+import sys
+from datetime import timedelta
+from pathlib import Path
+import torch.distributed as dist
+from streamfeed import Source, StreamConfig, StreamLoader
+from streamfeed.errors import StreamfeedError
+from streamfeed.topology import once
+
+rank, folder = int(sys.argv[1]), Path(sys.argv[2])
+dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=3, timeout=timedelta(0, 30))
+
+def make():
+    (folder / f"made-by-{rank}").touch()
+    return {"rank": rank}
+
+def fail():
+    raise RuntimeError("no such bucket")
+
+assert once(make, 3) == {"rank": 0}
+assert once(lambda: rank, 2) == rank, "a group of another size is another group"
+try:
+    once(fail, 3)
+except (StreamfeedError, RuntimeError) as error:
+    (folder / f"{rank}.txt").write_text(str(error))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.processes
+def test_one_rank_lists_for_all_and_its_error_is_everyones(tmp_path: Path) -> None:
+    script = tmp_path / "rank.py"
+    script.write_text(ONCE)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ranks = [subprocess.Popen([sys.executable, str(script), str(r), str(tmp_path)], env=environment) for r in range(3)]
+    assert [rank.wait(60) for rank in ranks] == [0, 0, 0]
+    assert [path.name for path in tmp_path.glob("made-by-*")] == ["made-by-0"]
+    assert all("no such bucket" in (tmp_path / f"{rank}.txt").read_text() for rank in range(3))

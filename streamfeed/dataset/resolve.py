@@ -4,100 +4,176 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from streamfeed.encode.tokenizer import TokenizerSpec, load_tokenizer
-from streamfeed.errors import SourceError
+from streamfeed.errors import ConfigError, SourceError
 from streamfeed.formats.detect import make_format, sniff
 from streamfeed.formats.hub_shards import fitted
-from streamfeed.plan.fingerprint import fingerprint, source_print
+from streamfeed.plan.fingerprint import differences, fingerprint, source_print
 from streamfeed.plan.plan import Plan, Rules, SourcePlan
 from streamfeed.plan.shards import ShardTable
-from streamfeed.plan.split import Splitter, split_sources
+from streamfeed.plan.split import Split, Splitter, split_sources
 from streamfeed.storage.store import Store
 from streamfeed.storage.urls import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from streamfeed.config import Source, StreamConfig
     from streamfeed.formats.protocol import Piece
 
-__all__ = ["Resolved"]
+__all__ = ["Once", "Resolved", "fit_plan"]
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class _Listed:
-    """One source's shards, as found."""
+T = TypeVar("T")
 
-    source: Source
-    store: Store
+
+class Once(Protocol):
+    """Makes something in one process for all that need it: see :func:`streamfeed.topology.once`."""
+
+    def __call__(self, make: Callable[[], T], /) -> T:
+        """Return what ``make`` made, here or elsewhere."""
+
+
+def _here(make: Callable[[], T], /) -> T:
+    return make()
+
+
+class _Listed(NamedTuple):
+    """One source's shards, as found; nothing of it is secret, nor bound to a process."""
+
     table: ShardTable
     names: Sequence[str]
     kinds: Sequence[str]
 
-    def splitter(self) -> Splitter:
-        """Return the function that cuts a shard of this source."""
 
-        def split(shard: int, max_bytes: int) -> list[Piece] | None:
-            table = self.table
-            file = self.store.file(table.url(shard), int(table.sizes[shard]), table.version(shard))
-            return make_format(self.table.kind(shard), self.source.text).split(file, max_bytes)
+class _Look(NamedTuple):
+    """What looking at the stores found: all sources' shards, and how they are cut for the config's lanes."""
 
-        return split
+    listed: list[_Listed]
+    split: Split
+    retries: int
 
 
 class Resolved:
     """A config whose shards have been listed and whose tokenizer is loaded, once; plans for any number of lanes.
 
-    What was found is logged once. Raises :class:`SourceError` for a URI that means nothing,
-    :class:`~streamfeed.errors.ConfigError` for a tokenizer that cannot be loaded.
+    ``once`` lists where others need the same list; ``plan``, one that was made of the same config before, saves even
+    that. What was found is logged once. Raises :class:`SourceError` for a URI that means nothing,
+    :class:`~streamfeed.errors.ConfigError` for a tokenizer that cannot be loaded and for a plan of another config.
     """
 
-    def __init__(self, config: StreamConfig) -> None:
+    def __init__(self, config: StreamConfig, *, once: Once = _here, plan: Plan | None = None) -> None:
         self.config = config
         self.tokenizer: TokenizerSpec = load_tokenizer(config.tokenizer)
-        self._listed = [_list(source) for source in config.sources]
+        self._given = None if plan is None else fit_plan(plan, config, self.tokenizer)
+        self._look = once(lambda: _look(config)) if plan is None else None
 
     @property
     def retries(self) -> int:
         """Requests of listing and planning that were repeated because a store failed."""
-        return sum(listed.store.stats.retries for listed in self._listed)
+        return self._look.retries if self._look else 0
 
-    def plan(self, lanes: int | Literal["auto"] | None = None) -> Plan:
+    def plan(self, lanes: int | None = None) -> Plan:
         """Return the plan; ``lanes`` (say, a state's) wins over the config's."""
-        config = self.config
-        tables = [listed.table for listed in self._listed]
-        splitters = [listed.splitter() for listed in self._listed]
-        split = split_sources(tables, splitters, lanes or config.lanes, finite=config.epochs is not None)
-        prints = [
-            source_print(listed.source, listed.names, listed.table.sizes.tolist(), listed.kinds)
-            for listed in self._listed
-        ]
-        return Plan(
-            sources=[
-                SourcePlan(listed.table, units, listed.source.text, listed.source.weight, listed.source.storage_options)
-                for listed, units in zip(self._listed, split.units, strict=True)
-            ],
-            rules=Rules(
-                lanes=split.lanes,
-                seq_len=config.seq_len,
-                seed=config.seed,
-                shuffle_buffer=config.shuffle_buffer,
-                window_bytes=config.window_bytes,
-                epochs=config.epochs,
-                on_error=config.on_error,
-                skip_budget=config.skip_budget,
-            ),
-            fingerprint=fingerprint(config, prints, self.tokenizer.fingerprint, split.lanes),
-        )
+        if self._look is None:
+            assert self._given is not None
+            if lanes not in {None, self._given.lanes}:
+                raise ConfigError(
+                    f"the plan that was passed in has {self._given.lanes} lanes, the state {lanes}; pass none, or one "
+                    "made for as many"
+                )
+            return self._given
+        split = self._look.split
+        if lanes not in {None, split.lanes}:
+            stores = [Store(source.storage_options) for source in self.config.sources]
+            split = _split(self.config, stores, self._look.listed, lanes)
+        return _plan(self.config, self.tokenizer, self._look.listed, split)
 
 
-def _list(source: Source) -> _Listed:
-    store = Store(source.storage_options)
+def _look(config: StreamConfig) -> _Look:
+    """List all sources and read what cutting them takes."""
+    stores = [Store(source.storage_options) for source in config.sources]
+    listed = [_list(source, store) for source, store in zip(config.sources, stores, strict=True)]
+    split = _split(config, stores, listed, None)
+    return _Look(listed, split, sum(store.stats.retries for store in stores))
+
+
+def _split(config: StreamConfig, stores: Sequence[Store], listed: Sequence[_Listed], lanes: int | None) -> Split:
+    splitters = [
+        _splitter(source, store, found.table)
+        for source, store, found in zip(config.sources, stores, listed, strict=True)
+    ]
+    tables = [found.table for found in listed]
+    return split_sources(tables, splitters, lanes or config.lanes, finite=config.epochs is not None)
+
+
+def _splitter(source: Source, store: Store, table: ShardTable) -> Splitter:
+    """Return the function that cuts a shard of a source."""
+
+    def split(shard: int, max_bytes: int) -> list[Piece] | None:
+        file = store.file(table.url(shard), int(table.sizes[shard]), table.version(shard))
+        return make_format(table.kind(shard), source.text).split(file, max_bytes)
+
+    return split
+
+
+def _plan(config: StreamConfig, tokenizer: TokenizerSpec, listed: Sequence[_Listed], split: Split) -> Plan:
+    prints = [
+        source_print(source, found.names, found.table.sizes.tolist(), found.kinds)
+        for source, found in zip(config.sources, listed, strict=True)
+    ]
+    return Plan(
+        sources=[
+            SourcePlan(found.table, units, source.text, source.weight, source.storage_options)
+            for source, found, units in zip(config.sources, listed, split.units, strict=True)
+        ],
+        rules=_rules(config, split.lanes),
+        fingerprint=fingerprint(config, prints, tokenizer.fingerprint, split.lanes),
+    )
+
+
+def _rules(config: StreamConfig, lanes: int) -> Rules:
+    return Rules(
+        lanes=lanes,
+        seq_len=config.seq_len,
+        seed=config.seed,
+        shuffle_buffer=config.shuffle_buffer,
+        window_bytes=config.window_bytes,
+        epochs=config.epochs,
+        on_error=config.on_error,
+        skip_budget=config.skip_budget,
+    )
+
+
+def fit_plan(plan: Plan, config: StreamConfig, tokenizer: TokenizerSpec) -> Plan:
+    """Return ``plan`` with what of ``config`` defines no rows: epochs, budget, credentials.
+
+    Raises :class:`ConfigError` where the plan is of another config, naming what differs.
+    """
+    prints: list[dict[str, Any]] = list(plan.fingerprint["sources"])
+    if len(prints) == len(config.sources):  # else the differences name the two numbers
+        own = [{"text": source.text, "weight": float(source.weight)} for source in config.sources]
+        prints = [{**old, **new} for old, new in zip(prints, own, strict=True)]
+    else:
+        prints = [{} for _ in config.sources]
+    lanes = plan.lanes if config.lanes == "auto" else config.lanes
+    lines = differences(plan.fingerprint, fingerprint(config, prints, tokenizer.fingerprint, lanes))
+    if lines:
+        said = "\n  ".join(line.replace("in the state", "in the plan") for line in lines)
+        raise ConfigError(f"the plan that was passed in is of another config:\n  {said}")
+    sources = [
+        replace(source, storage_options=given.storage_options)
+        for source, given in zip(plan.sources, config.sources, strict=True)
+    ]
+    return replace(plan, sources=sources, rules=_rules(config, plan.lanes))
+
+
+def _list(source: Source, store: Store) -> _Listed:
     listing, stated = fitted(store.list(source.uris, source.config, source.split), store, source.format)
     kinds = [
         kind or sniff(store.file(url, size, version))
@@ -115,4 +191,4 @@ def _list(source: Source) -> _Listed:
     if not any(listing.sizes):
         raise SourceError(f"{shown}: all {len(listing.sizes)} shards are empty (0 bytes)")
     table = ShardTable.build(listing.urls, listing.sizes, kinds, listing.versions)
-    return _Listed(source, store, table, listing.names, kinds)
+    return _Listed(table, listing.names, kinds)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamfeed.errors import StateError
 from streamfeed.lane.state import LaneState
 from streamfeed.plan.fingerprint import differences
+from streamfeed.storage.urls import redact
+
+if TYPE_CHECKING:
+    from streamfeed.plan.plan import Plan
 
 __all__ = ["STATE_VERSION", "StreamState", "merge_states"]
 
@@ -29,6 +33,8 @@ class StreamState:
     rows: int = 0
     ended: bool = False
     lanes: Mapping[int, LaneState] = field(default_factory=dict)
+    versions: tuple[str, ...] = ()
+    """a hash of the shards' versions for each source, as they were when the run planned; empty where not known"""
 
     @property
     def lane_count(self) -> int:
@@ -45,6 +51,7 @@ class StreamState:
             "ended": self.ended,
             "lanes": {str(lane): state.to_json() for lane, state in sorted(self.lanes.items())},
             "fingerprint": dict(self.fingerprint),
+            "versions": list(self.versions),
         }
 
     @classmethod
@@ -62,6 +69,7 @@ class StreamState:
                 rows=int(data["rows"]),
                 ended=bool(data["ended"]),
                 lanes={int(lane): LaneState.from_json(state) for lane, state in data["lanes"].items()},
+                versions=tuple(str(version) for version in data.get("versions", ())),
             )
             sources = len(state.fingerprint["sources"])
             unfit = [
@@ -105,7 +113,19 @@ class StreamState:
 
     def next_pass(self, epochs: int) -> StreamState:
         """Return the state at the beginning of the next pass, behind one of ``epochs``."""
-        return StreamState(self.fingerprint, number=self.number + 1, first_epoch=self.first_epoch + epochs)
+        first_epoch = self.first_epoch + epochs
+        return StreamState(self.fingerprint, number=self.number + 1, first_epoch=first_epoch, versions=self.versions)
+
+    def version_warnings(self, plan: Plan) -> list[str]:
+        """Say which sources' shards have other versions than when the state was saved, by what stores say of them."""
+        pairs = zip(plan.sources, self.versions, plan.versions(), strict=False)
+        return [
+            f"source {index} ({redact(source.shards.url(0))} and {len(source.shards) - 1:,} more): shards have other "
+            "versions (etags or times) than when the state was saved, at the same names and sizes; rows are the same "
+            "only if their bytes are"
+            for index, (source, saved, now) in enumerate(pairs)
+            if saved and now and saved != now
+        ]
 
 
 def merge_states(states: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

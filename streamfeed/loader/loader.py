@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import weakref
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from streamfeed.dataset.resolve import Resolved
@@ -20,7 +22,7 @@ from streamfeed.loader.pool import RemoteWorker, start_workers, stop_workers, wa
 from streamfeed.loader.reader import Channel, RankReader
 from streamfeed.loader.report import Report, no_row, tally_of
 from streamfeed.stats import ReadStats
-from streamfeed.topology import find_rank, join_states
+from streamfeed.topology import find_rank, join_states, once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,6 +46,9 @@ class StreamLoader:
     this one. ``rank`` and ``world_size`` are the data-parallel ones; left out, they come from the process group or
     torchrun's environment. ``start_method`` is multiprocessing's. All of this is free to change on resume.
 
+    The stores are listed once: by the first rank where a process group of ``world_size`` is up (then making a loader is
+    a collective), else by every rank, or not at all where ``plan`` is another loader's of the same config.
+
     Iterating continues after the last batch handed out; after the end of a finite stream it starts the next pass.
     Batches may share one piece of memory, each its own part: ``clone()`` a tensor before saving or pickling it, which
     would write the whole piece (at most 4 MB).
@@ -59,6 +64,7 @@ class StreamLoader:
         world_size: int | None = None,
         start_method: str | None = None,
         cache_dir: Path | None = None,
+        plan: Plan | None = None,
     ) -> None:
         if batch_size < 1 or num_workers < 0:
             raise ConfigError(
@@ -70,8 +76,9 @@ class StreamLoader:
         self.rank, self.world_size = find_rank(rank, world_size)
         self._context = warm_up(start_method) if num_workers else None
         self._cache_dir = default_cache_dir() if cache_dir is None else cache_dir
-        self._resolved = Resolved(config)
-        self._verdict = prove(self._resolved.tokenizer, self._cache_dir)
+        alone = functools.partial(once, world_size=self.world_size)
+        self._resolved = Resolved(config, once=alone, plan=plan)
+        self._verdict = alone(lambda: prove(self._resolved.tokenizer, self._cache_dir))
         self._stats = ReadStats()
         self._workers: list[RemoteWorker] = []
         self._stop = weakref.finalize(self, stop_workers, self._workers, os.getpid())
@@ -95,7 +102,7 @@ class StreamLoader:
         self._share = Share(plan.lanes, self.rank, self.world_size)
         if self._share.advice():
             logger.warning("%s", self._share.advice())
-        self._start_at(StreamState(plan.fingerprint))
+        self._start_at(StreamState(plan.fingerprint, versions=plan.versions()))
 
     def _start_at(self, state: StreamState) -> None:
         """Stand at ``state``; nothing is read before a batch is asked for."""
@@ -227,13 +234,15 @@ class StreamLoader:
         if loaded.lane_count != plan.lanes and self.config.lanes == "auto":
             plan = self._resolved.plan(loaded.lane_count)
         loaded.check(plan.fingerprint)
+        for line in loaded.version_warnings(plan):
+            logger.warning("%s", line)
         if plan is not self._plan:
             self._use(plan)
-        self._start_at(loaded)
+        self._start_at(replace(loaded, versions=plan.versions()))
 
     def reset(self) -> None:
         """Start over: the next batch is the first of the stream."""
-        self._start_at(StreamState(self._plan.fingerprint))
+        self._start_at(StreamState(self._plan.fingerprint, versions=self._plan.versions()))
 
     # Ending
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +21,7 @@ from streamfeed.errors import StateError
 from streamfeed.loader.job import Job, Messages
 from streamfeed.loader.report import no_row, tally_of
 from streamfeed.stats import ReadStats
-from streamfeed.topology import find_rank
+from streamfeed.topology import find_rank, once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from streamfeed.dataset.message import Message
 
 __all__ = ["StreamDataset"]
+
+logger = logging.getLogger(__name__)
 
 Row = dict[str, torch.Tensor]
 
@@ -53,12 +58,13 @@ class StreamDataset(IterableDataset[Row]):
         self.config = config
         self.rank, self.world_size = find_rank(rank, world_size)
         self._cache_dir = default_cache_dir() if cache_dir is None else cache_dir
-        resolved = Resolved(config)
+        alone = functools.partial(once, world_size=self.world_size)
+        resolved = Resolved(config, once=alone)
         self.tokenizer = resolved.tokenizer
-        self._verdict = prove(resolved.tokenizer, self._cache_dir)
+        self._verdict = alone(lambda: prove(resolved.tokenizer, self._cache_dir))
         self._plan = resolved.plan()
         self._share = Share(self._plan.lanes, self.rank, self.world_size)
-        self._base = StreamState(self._plan.fingerprint)
+        self._base = StreamState(self._plan.fingerprint, versions=self._plan.versions())
         self._seat = (self.rank, self.world_size, 0, 1)
         self._taken = 0
         self._states = b"{}"
@@ -130,7 +136,7 @@ class StreamDataset(IterableDataset[Row]):
         from orjson import loads
 
         lanes = {**{str(lane): state.to_json() for lane, state in self._base.lanes.items()}, **loads(self._states)}
-        stream = StreamState(self._plan.fingerprint, self._base.number, self._base.first_epoch).to_json()
+        stream = replace(self._base, rows=0, ended=False, lanes={}).to_json()
         return {
             "stream": {**stream, "lanes": lanes},
             "seat": list(self._seat),
@@ -149,7 +155,10 @@ class StreamDataset(IterableDataset[Row]):
         except (KeyError, TypeError, ValueError) as error:
             raise StateError(f"this is not the state of a StreamDataset: {error!r}") from error
         stream.check(self._plan.fingerprint)
-        self._start_at(stream, taken)
+        info = get_worker_info()
+        for line in stream.version_warnings(self._plan) if info is None or info.id == 0 else ():
+            logger.warning("%s", line)
+        self._start_at(replace(stream, versions=self._plan.versions()), taken)
         self._ended = ended
         self._seat = (rank, world_size, worker, workers)
 

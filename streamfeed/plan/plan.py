@@ -75,6 +75,10 @@ class Plan:
         """The number of lanes, V."""
         return self.rules.lanes
 
+    def versions(self) -> tuple[str, ...]:
+        """Return a hash of the shards' versions for each source, empty where a store says none."""
+        return tuple(source.shards.versions_digest() for source in self.sources)
+
 
 class SourceHands:
     """The hands of one source in one process: shared by its lanes, so that an epoch is dealt once."""

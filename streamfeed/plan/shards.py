@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import xxhash
 
 from streamfeed.formats.protocol import Extent
 
@@ -81,6 +82,14 @@ class ShardTable:
     def version(self, shard: int) -> str:
         """Return the version of shard ``shard`` when the run planned, empty where it is not known."""
         return _unpacked(self.version_text, self.version_ends, shard) if len(self.version_ends) else ""
+
+    def versions_digest(self) -> str:
+        """Return a hash of all versions, empty where none is known."""
+        if not len(self.version_ends):
+            return ""
+        digest = xxhash.xxh3_64(self.version_text.tobytes())
+        digest.update(self.version_ends.tobytes())
+        return digest.hexdigest()
 
     def kind(self, shard: int) -> str:
         """Return the kind of shard ``shard``, as :func:`streamfeed.formats.detect.make_format` takes it."""

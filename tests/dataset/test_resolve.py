@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamfeed import Source, StreamConfig
+from streamfeed.dataset import resolve
 from streamfeed.dataset.resolve import Resolved
 from streamfeed.errors import ConfigError, SourceError
 from tests.corpora import texts_with_ids, write_corpus, write_shard
-from tests.streams import stream
+from tests.streams import corpus, stream
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +78,7 @@ def test_a_shard_without_a_suffix_is_known_by_its_first_bytes(tmp_path: Path, to
 
 def test_a_format_that_there_is_not_is_an_error(tmp_path: Path, tokenizer: Any) -> None:
     write_corpus("jsonl", tmp_path, texts_with_ids(3))
-    config = replace(stream(tmp_path, "jsonl", tokenizer), sources=[Source(str(tmp_path), format="csv")])
+    config = replace(stream(tmp_path, "jsonl", tokenizer), sources=[Source(str(tmp_path), format="xml")])
     with pytest.raises(ConfigError, match="format must be one of"):
         Resolved(config)
 
@@ -93,3 +94,33 @@ def test_a_path_object_is_a_uri_and_sources_that_are_none_are_an_error(tmp_path:
     assert Source(tmp_path / "*.jsonl") == Source(f"{tmp_path}/*.jsonl")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="takes Source objects"):
         StreamConfig(["data/*.parquet"], tokenizer)  # type: ignore[list-item]
+
+
+def test_a_plan_that_is_passed_in_saves_the_listing(
+    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus(tmp_path, "jsonl", [9, 9])
+    config = stream(tmp_path, "jsonl", tokenizer, lanes=2)
+    plan = Resolved(config).plan()
+    monkeypatch.setattr(resolve, "_look", lambda _: pytest.fail("listed again"))
+    given = Resolved(replace(config, epochs=3), plan=plan)
+    assert given.plan().fingerprint == plan.fingerprint
+    assert given.plan().rules.epochs == 3
+    with pytest.raises(ConfigError, match="has 2 lanes, the state 4"):
+        given.plan(4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"), [({"seed": 5}, "seed"), ({"lanes": 3}, "lanes"), ({"seq_len": 64}, "seq_len")]
+)
+def test_a_plan_of_another_config_is_refused_with_what_differs(
+    tmp_path: Path, tokenizer: Any, changes: dict[str, Any], said: str
+) -> None:
+    corpus(tmp_path, "jsonl", [9, 9])
+    config = stream(tmp_path, "jsonl", tokenizer, lanes=2)
+    plan = Resolved(config).plan()
+    with pytest.raises(ConfigError, match=f"another config:\n  {said}: .* in the plan, .* now"):
+        Resolved(replace(config, **changes), plan=plan)
+    other = [*config.sources, *config.sources]
+    with pytest.raises(ConfigError, match="another config"):
+        Resolved(replace(config, sources=other), plan=plan)

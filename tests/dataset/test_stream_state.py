@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -239,3 +240,30 @@ def test_a_loader_that_refused_a_state_goes_on_where_it_stood(tmp_path: Path, to
         loader.load_state_dict(InProcessLoader(replace(config, lanes=4, seed=5), 2, cache_dir=CACHE).state_dict())
     assert loader.plan.lanes == 12
     assert equal(begun + take(loader, 3), whole)
+
+
+def test_shards_with_another_version_and_the_same_size_are_a_warning(
+    tmp_path: Path, tokenizer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    corpus(tmp_path, "jsonl", [20, 20])
+    config = stream(tmp_path, "jsonl", tokenizer, lanes=2)
+    loader = InProcessLoader(config, 2, cache_dir=CACHE)
+    expected = take(loader, 6)
+    loader.reset()
+    take(loader, 2)
+    state = loader.state_dict()
+    for again, warned in ((False, False), (True, True)):
+        caplog.clear()
+        if again:
+            for path in tmp_path.glob("*.jsonl"):
+                os.utime(path, ns=(1, 1))
+        resumed = InProcessLoader(config, 2, cache_dir=CACHE)
+        resumed.load_state_dict(json.loads(json.dumps(state)))
+        said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert len(said) == warned
+        assert all("source 0" in line and "other versions" in line for line in said)
+        assert equal(take(resumed, 4), expected[2:]), "and it goes on: names and sizes are the same"
+    caplog.clear()
+    once_more = InProcessLoader(config, 2, cache_dir=CACHE)
+    once_more.load_state_dict(resumed.state_dict())
+    assert not caplog.records, "what was warned of once is the run's own version from then on"
