@@ -6,9 +6,11 @@ a record whose text is null has the ``.json`` alone, so nulls are read there wit
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import itertools
+import re
 import tarfile
 from random import Random
 from typing import TYPE_CHECKING
@@ -22,12 +24,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-KINDS = ("jsonl", "jsonl.gz", "jsonl.zst", "parquet", "tar")
-SEEKABLE = ("jsonl", "parquet", "tar")
+KINDS = ("jsonl", "jsonl.gz", "jsonl.zst", "parquet", "tar", "arrow", "arrows", "tar.gz", "csv", "lines")
+"""The kinds of shard that the oracles run on. ``arrow`` is an Arrow file here and ``arrows`` an Arrow stream."""
+
+MORE_KINDS = ("tar.zst", "csv.gz", "csv.zst", "tsv", "tsv.gz", "tsv.zst", "lines.gz", "lines.zst")
+"""Kinds that differ from one of those above in a part that another of them has: the tests of formats alone run on them."""
+
+ALL_KINDS = (*KINDS, *MORE_KINDS)
+SEEKABLE = ("jsonl", "parquet", "tar", "arrow", "arrows", "lines")
 """Kinds whose shards can be split."""
 
-FIELDS = {"jsonl": "text", "jsonl.gz": "text", "jsonl.zst": "text", "parquet": "text", "tar": "json.text"}
+NO_NULLS = ("csv", "tsv", "lines")
+"""Formats that cannot tell a null from an empty text: it is written as one."""
+
+FIELDS: dict[str, str] = {kind: "json.text" if kind.startswith("tar") else "text" for kind in ALL_KINDS}
 """A field for each kind that also reads nulls; ``None`` reads all kinds where no text is null."""
+
+FORCED = {kind: "lines" for kind in ALL_KINDS if kind.startswith("lines")}
+"""The format that a source must name, where the suffix does not say it."""
 
 WORDS = (
     *(
@@ -56,6 +70,18 @@ def texts_with_ids(count: int, *, seed: int = 0, words: int = 12, first: int = 0
     return [" ".join([f"id={first + i};", *draw.choices(WORDS, k=draw.randint(0, words))]) for i in range(count)]
 
 
+def kind_of_reader(kind: str) -> str:
+    """Return the kind as :func:`streamfeed.formats.detect.make_format` takes it."""
+    return "arrow" if kind == "arrows" else kind
+
+
+def as_written(kind: str, texts: Sequence[str | None]) -> list[str | None]:
+    """Return ``texts`` as shards of ``kind`` can hold them: in lines there are no newlines, and not everywhere nulls."""
+    name = kind.partition(".")[0]
+    found = [text or "" for text in texts] if name in NO_NULLS else list(texts)
+    return [re.sub("[\r\n]+", " ", text or "") for text in found] if name == "lines" else found
+
+
 def id_of(text: str) -> int:
     """Return the id that ``text`` was written with."""
     return int(text[3 : text.index(";")])
@@ -64,17 +90,18 @@ def id_of(text: str) -> int:
 def write_shard(kind: str, path: Path, texts: Sequence[str | None], *, parts: int = 3, first: int = 0) -> Path:
     """Write one shard of ``kind`` at ``path`` and return ``path``.
 
-    ``parts`` is the number of row groups, gzip members or zstd frames (cut at any byte, so lines and characters
-    straddle them); plain JSON Lines and tar have none. ``first`` is the id of the first record, where one is written
-    beside the text.
+    ``parts`` is the number of row groups, record batches, gzip members or zstd frames (cut at any byte, so lines and
+    characters straddle them); what is not compressed and has no groups has none. ``first`` is the id of the first
+    record, where one is written beside the text.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    if kind == "parquet":
+    name, _, packing = kind.partition(".")
+    if name == "parquet":
         _write_parquet(path, texts, parts, first)
-    elif kind == "tar":
-        _write_tar(path, texts, first)
+    elif name in {"arrow", "arrows"}:
+        _write_arrow(path, texts, parts, first, stream=name == "arrows")
     else:
-        path.write_bytes(_compressed(kind, json_lines(texts, first=first), parts))
+        path.write_bytes(_packed(packing, _content(name, as_written(kind, texts), first), parts))
     return path
 
 
@@ -100,15 +127,40 @@ def cut(data: bytes, parts: int) -> list[bytes]:
     return [data[start:stop] for start, stop in itertools.pairwise(bounds)]
 
 
-def _compressed(kind: str, data: bytes, parts: int) -> bytes:
-    if kind == "jsonl":
-        return data
-    if kind == "jsonl.gz":
+def csv_rows(texts: Sequence[str | None], *, first: int = 0, delimiter: str = ",") -> bytes:
+    """Return the records as CSV with a header, ``id,text``, quoted where they must be."""
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, delimiter=delimiter)
+    writer.writerows([("id", "text"), *((first + i, text or "") for i, text in enumerate(texts))])
+    return buffer.getvalue().encode()
+
+
+def _content(name: str, texts: Sequence[str | None], first: int) -> bytes:
+    if name == "jsonl":
+        return json_lines(texts, first=first)
+    if name == "tar":
+        return _tar(texts, first)
+    if name in {"csv", "tsv"}:
+        return csv_rows(texts, first=first, delimiter="," if name == "csv" else "\t")
+    if name == "lines":
+        return b"".join((text or "").encode() + b"\n" for text in texts)
+    raise ValueError(name)
+
+
+def _packed(packing: str, data: bytes, parts: int) -> bytes:
+    if packing == "gz":
         return b"".join(gzip.compress(piece, 1, mtime=0) for piece in cut(data, parts))
-    if kind == "jsonl.zst":
+    if packing == "zst":
         packer = zstandard.ZstdCompressor(level=1)
         return b"".join(packer.compress(piece) for piece in cut(data, parts))
-    raise ValueError(kind)
+    return data
+
+
+def _write_arrow(path: Path, texts: Sequence[str | None], parts: int, first: int, *, stream: bool) -> None:
+    ids = pa.array(range(first, first + len(texts)), pa.int64())
+    table = pa.table({"id": ids, "text": pa.array(texts, pa.string())})
+    with (pa.ipc.new_stream if stream else pa.ipc.new_file)(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=max(1, -(-len(texts) // parts)))
 
 
 def _write_parquet(path: Path, texts: Sequence[str | None], parts: int, first: int) -> None:
@@ -117,12 +169,14 @@ def _write_parquet(path: Path, texts: Sequence[str | None], parts: int, first: i
     pq.write_table(table, path, row_group_size=max(1, -(-len(texts) // parts)))
 
 
-def _write_tar(path: Path, texts: Sequence[str | None], first: int) -> None:
-    with tarfile.open(path, "w") as archive:
+def _tar(texts: Sequence[str | None], first: int) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
         for i, text in enumerate(texts, first):
             if text is not None:
                 _add(archive, f"{i:08}.txt", text.encode())
             _add(archive, f"{i:08}.json", orjson.dumps({"id": i, "text": text}))
+    return buffer.getvalue()
 
 
 def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:

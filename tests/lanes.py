@@ -17,6 +17,7 @@ from streamfeed.plan.shards import ShardTable
 from streamfeed.plan.split import Splitter, split_sources
 from streamfeed.storage.files import ShardFile
 from streamfeed.storage.store import Store
+from tests.corpora import kind_of_reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,7 +51,9 @@ class ByteEngine:
 def table(folder: Path, kind: str) -> ShardTable:
     """The shards of ``folder`` by name."""
     paths = sorted(folder.iterdir())
-    return ShardTable.build([str(path) for path in paths], [path.stat().st_size for path in paths], [kind] * len(paths))
+    return ShardTable.build(
+        [str(path) for path in paths], [path.stat().st_size for path in paths], [kind_of_reader(kind)] * len(paths)
+    )
 
 
 def splitter(shards: ShardTable, text: str | None = "text") -> Splitter:

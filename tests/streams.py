@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamfeed import Source, StreamConfig, StreamLoader, merge_states
-from tests.corpora import FIELDS, texts_with_ids, write_shard
+from tests.corpora import FIELDS, FORCED, as_written, texts_with_ids, write_shard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ def corpus(folder: Path, kind: str, shards: Sequence[int], *, words: int = 12) -
     """Write shards of ``kind`` with that many records each; return all texts in listed order."""
     texts: list[str] = []
     for index, count in enumerate(shards):
-        some = texts_with_ids(count, first=len(texts), words=words)
+        some = as_written(kind, texts_with_ids(count, first=len(texts), words=words))
         write_shard(kind, folder / f"{index:03}.{kind}", some, first=len(texts))
         texts += [text for text in some if text is not None]
     return texts
@@ -35,7 +35,11 @@ def corpus(folder: Path, kind: str, shards: Sequence[int], *, words: int = 12) -
 def stream(folder: Path, kind: str, tokenizer: Any, **changes: Any) -> StreamConfig:
     """A small stream over ``folder``: several windows a lane and several rows a window."""
     config = StreamConfig(
-        [Source(str(folder), text=FIELDS[kind])], tokenizer=tokenizer, seq_len=32, shuffle_buffer=24, lanes=4
+        [Source(str(folder), text=FIELDS[kind], format=FORCED.get(kind))],
+        tokenizer=tokenizer,
+        seq_len=32,
+        shuffle_buffer=24,
+        lanes=4,
     )
     return replace(config, **changes)
 

@@ -1,4 +1,4 @@
-"""JSON Lines under gzip or zstd: lines and characters may straddle members and frames."""
+"""Lines under gzip or zstd: lines and characters may straddle members and frames."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Literal
 
 from streamfeed.formats.gz import gzip_steps
-from streamfeed.formats.lines import LineDecoder
+from streamfeed.formats.lines import LineDecoder, refuse_foreign
 from streamfeed.formats.pieces import LineCutter, Run, Step, coalesced
 from streamfeed.formats.protocol import Chunk, Cursor, Extent, Piece
 from streamfeed.formats.zst import zstd_steps
@@ -17,23 +17,28 @@ if TYPE_CHECKING:
     from streamfeed.storage.files import ShardFile
     from streamfeed.storage.raw import RawFile
 
-__all__ = ["CompressedLines"]
+__all__ = ["CompressedLines", "Compression", "unpacked"]
 
-_STEPS: dict[str, Callable[[RawFile, ShardFile, int], Iterator[Step]]] = {"gz": gzip_steps, "zst": zstd_steps}
+Compression = Literal["gz", "zst"]
+_STEPS: dict[Compression, Callable[[RawFile, ShardFile, int], Iterator[Step]]] = {"gz": gzip_steps, "zst": zstd_steps}
+
+
+def unpacked(raw: RawFile, file: ShardFile, compression: Compression, start: int = 0) -> Iterator[Step]:
+    """Yield the decompressed bytes from compressed byte ``start`` on; see :class:`Step`."""
+    return _STEPS[compression](raw, file, start)
 
 
 class CompressedLines:
-    """Reads one text field of JSON Lines under ``gz`` or ``zst``.
+    """Reads the records that a decoder finds in lines under ``gz`` or ``zst``.
 
     A cursor's ``seek`` is the compressed byte where a zstd frame begins (0 under gzip), ``skip`` counts as
     :mod:`streamfeed.formats.pieces` says. The extent is always the whole shard.
     """
 
-    name = "jsonl"
-
-    def __init__(self, field: str, compression: Literal["gz", "zst"]) -> None:
-        self._decoder = LineDecoder(field)
-        self._steps = _STEPS[compression]
+    def __init__(self, decoder: LineDecoder, compression: Compression) -> None:
+        self.name = decoder.name
+        self._decoder = decoder
+        self._compression = compression
 
     def split(self, file: ShardFile, max_bytes: int) -> list[Piece] | None:  # noqa: ARG002
         """Return ``None``: gzip has no way in, and zstd frames are found only by reading them."""
@@ -53,8 +58,12 @@ class CompressedLines:
                     yield self._chunk(run.seek, run.skip + dropped, run.lines[dropped:])
 
     def _runs(self, raw: RawFile, file: ShardFile, start: int) -> Iterator[Run]:
-        cutter = LineCutter(start, file.shard)
-        for step in coalesced(self._steps(raw, file, start)):
+        cutter = LineCutter(start, file.shard, blanks=self._decoder.blanks)
+        first = start == 0
+        for step in coalesced(unpacked(raw, file, self._compression, start)):
+            if first:
+                refuse_foreign(step.data, file.shard, f"compressed {self._decoder.what}")
+                first = False
             yield from cutter.feed(step)
         yield from cutter.finish()
 

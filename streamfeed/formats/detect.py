@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 from contextlib import closing
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from streamfeed.errors import ConfigError, CorruptShardError, SourceError
 from streamfeed.formats.lines import BOM
+from streamfeed.formats.recipe import BY_DATASETS
 from streamfeed.storage.urls import name_of, redact
 
 if TYPE_CHECKING:
+    from streamfeed.formats.compressed import Compression
+    from streamfeed.formats.lines import LineDecoder
     from streamfeed.formats.protocol import Format
     from streamfeed.storage.files import ShardFile
+    from streamfeed.storage.raw import RawFile
 
 __all__ = ["FORMATS", "KINDS", "kind_of", "make_format", "sniff"]
 
-KINDS = ("jsonl", "jsonl.gz", "jsonl.zst", "parquet", "tar")
-"""Every kind of shard that can be read."""
-
-FORMATS = ("jsonl", "parquet", "tar")
+FORMATS = ("jsonl", "parquet", "arrow", "tar", "text", "lines", "csv", "tsv")
 """What a source's ``format`` may be."""
+
+_PACKED = ("jsonl", "tar", "text", "lines", "csv", "tsv")
+"""Formats whose shards may be compressed as a whole."""
+
+KINDS = (*FORMATS, *(f"{name}.{compression}" for name in _PACKED for compression in ("gz", "zst")))
+"""Every kind of shard that can be read."""
 
 _SUFFIXES = {
     ".jsonl": "jsonl",
@@ -28,12 +36,24 @@ _SUFFIXES = {
     ".json": "jsonl",
     ".parquet": "parquet",
     ".pq": "parquet",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
     ".tar": "tar",
+    ".txt": "text",
+    ".text": "text",
+    ".md": "text",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
 }
 _COMPRESSIONS = {".gz": "gz", ".gzip": "gz", ".zst": "zst", ".zstd": "zst"}
-_COMPRESSED_TAR = {".tgz", ".tzst", ".tbz", ".tbz2", ".txz"}
+_COMPRESSED_TAR = {".tgz": "gz", ".tzst": "zst"}
+_UNREAD = {".bz2", ".xz", ".lz4", ".br", ".zip", ".7z", ".tbz", ".tbz2", ".txz"}
 _ADVICE = (
-    f"shards are JSON Lines (plain, .gz, .zst), Parquet or tar; set the source's format to one of {', '.join(FORMATS)}"
+    "shards are JSON Lines, tar, text, CSV or TSV (plain, .gz, .zst), Parquet or Arrow; "
+    f"set the source's format to one of {', '.join(FORMATS)}"
 )
 _HEAD = 512
 _USTAR = slice(257, 262)
@@ -42,28 +62,28 @@ _USTAR = slice(257, 262)
 def kind_of(url: str, forced: str | None) -> str | None:
     """Return the kind that the suffix of ``url`` says, ``None`` where it says nothing.
 
-    ``forced`` wins over the suffix, but for the compression of JSON Lines, which the suffix says. Raises
+    ``forced`` wins over the suffix, but for the compression, which the suffix says. Raises
     :class:`~streamfeed.errors.ConfigError` for an unknown ``forced``, :class:`~streamfeed.errors.SourceError` for a
-    compressed tar, which is not read.
+    compression that is not read.
     """
     suffixes = [suffix.lower() for suffix in PurePosixPath(name_of(url)).suffixes[-2:]]
     last = suffixes[-1] if suffixes else ""
-    compression = _COMPRESSIONS.get(last)
-    inner = "".join(suffixes[-2:-1]) if compression else last
+    compression = _COMPRESSIONS.get(last) or _COMPRESSED_TAR.get(last)
     if forced is not None:
         return _forced(forced, compression)
-    if last in _COMPRESSED_TAR or (inner == ".tar" and compression):
-        raise SourceError(f"{redact(url)}: compressed tars are not read yet; decompress it to a plain .tar")
+    inner = ".tar" if last in _COMPRESSED_TAR else "".join(suffixes[-2:-1]) if compression else last
+    if last in _UNREAD:
+        raise SourceError(f"{redact(url)}: {last} is not read; compress it with gzip or zstd, or not at all")
     kind = _SUFFIXES.get(inner)
-    if compression is None:
+    if compression is None or kind is None:
         return kind
-    return f"jsonl.{compression}" if kind == "jsonl" else None
+    return f"{kind}.{compression}" if kind in _PACKED else None
 
 
 def _forced(forced: str, compression: str | None) -> str:
     if forced not in KINDS:
         raise ConfigError(f"format must be one of {', '.join(FORMATS)}, got {forced!r}")
-    return f"jsonl.{compression}" if forced == "jsonl" and compression else forced
+    return f"{forced}.{compression}" if forced in _PACKED and compression else forced
 
 
 def sniff(file: ShardFile) -> str:
@@ -72,14 +92,19 @@ def sniff(file: ShardFile) -> str:
     Raises :class:`~streamfeed.errors.CorruptShardError`, naming the formats there are, where they say none.
     """
     with closing(file.open()) as raw:
-        head = raw.read(_HEAD) or b""
-    if head.startswith(b"\x1f\x8b"):
-        return "jsonl.gz"
-    if head.startswith(b"\x28\xb5\x2f\xfd") or (head[1:4] == b"\x2a\x4d\x18" and 0x50 <= head[0] <= 0x5F):
-        return "jsonl.zst"
+        head = raw.read_at(0, _HEAD)
+        compression: Compression | None = None
+        if head.startswith(b"\x1f\x8b"):
+            compression = "gz"
+        elif head.startswith(b"\x28\xb5\x2f\xfd") or (head[1:4] == b"\x2a\x4d\x18" and 0x50 <= head[0] <= 0x5F):
+            compression = "zst"
+        if compression is not None:
+            return f"{'tar' if _is_tar(_unpacked(raw, file, compression)) else 'jsonl'}.{compression}"
     if head.startswith(b"PAR1"):
         return "parquet"
-    if head[_USTAR] == b"ustar":
+    if head.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
+        return "arrow"
+    if _is_tar(head):
         return "tar"
     if head.removeprefix(BOM).lstrip().startswith(b"{"):
         return "jsonl"
@@ -87,25 +112,82 @@ def sniff(file: ShardFile) -> str:
     raise CorruptShardError(file.shard, "byte 0", cause, _ADVICE)
 
 
+def _is_tar(head: bytes) -> bool:
+    return head[_USTAR] == b"ustar"
+
+
+def _unpacked(raw: RawFile, file: ShardFile, compression: Compression) -> bytes:
+    """Return the first bytes of what is compressed; nothing where they are damaged: reading says what is wrong."""
+    from streamfeed.formats.compressed import unpacked
+
+    data = b""
+    with contextlib.suppress(CorruptShardError):
+        for step in unpacked(raw, file, compression):
+            data += step.data
+            if len(data) >= _HEAD:
+                break
+    return data
+
+
 def make_format(kind: str, text: str | None) -> Format:
-    """Return the reader of ``kind``, one of :data:`KINDS`, for the field ``text``.
+    """Return the reader of ``kind``, one of :data:`KINDS` or a recipe's, for the field ``text``.
 
-    ``None`` is the field ``text``, and in a tar the ``txt`` member.
+    ``None`` is the field ``text``, and in a tar the ``txt`` member. Raises :class:`~streamfeed.errors.ConfigError` for
+    a field of plain text, which has none.
     """
-    if kind == "jsonl":
-        from streamfeed.formats.jsonl import JsonLines
+    if kind.startswith(BY_DATASETS):
+        from streamfeed.formats.hub import HubShards
+        from streamfeed.formats.recipe import Recipe
 
-        return JsonLines(text or "text")
-    if kind in {"jsonl.gz", "jsonl.zst"}:
-        from streamfeed.formats.compressed import CompressedLines
-
-        return CompressedLines(text or "text", "gz" if kind.endswith("gz") else "zst")
-    if kind == "parquet":
+        return HubShards(Recipe.parse(kind), text or "text")
+    name, _, packing = kind.partition(".")
+    if kind not in KINDS:
+        raise ConfigError(f"there is no kind {kind!r}; kinds are {', '.join(KINDS)}")
+    compression = cast("Compression | None", packing or None)
+    if name == "parquet":
         from streamfeed.formats.parquet import Parquet
 
         return Parquet(text or "text")
-    if kind == "tar":
+    if name == "arrow":
+        from streamfeed.formats.arrow_ipc import ArrowIpc
+
+        return ArrowIpc(text or "text")
+    if name == "tar":
+        return _tar(text or "txt", compression)
+    if name in {"csv", "tsv"}:
+        from streamfeed.formats.csv_rows import CsvRows
+
+        return CsvRows(name, text or "text", compression)
+    if name == "jsonl":
+        from streamfeed.formats.jsonl import JsonDecoder
+
+        return _lines(JsonDecoder(text or "text"), compression)
+    return _text(name, text, compression)
+
+
+def _tar(text: str, compression: Compression | None) -> Format:
+    if compression is None:
         from streamfeed.formats.tar import Tar
 
-        return Tar(text or "txt")
-    raise ConfigError(f"there is no kind {kind!r}; kinds are {', '.join(KINDS)}")
+        return Tar(text)
+    from streamfeed.formats.tar_stream import TarStream
+
+    return TarStream(text, compression)
+
+
+def _text(name: str, text: str | None, compression: Compression | None) -> Format:
+    from streamfeed.formats.text import TextDecoder, WholeText
+
+    if text not in {None, "text"}:
+        raise ConfigError(f"plain text has no fields, so none is called {text!r}: leave the source's text out")
+    return WholeText(compression) if name == "text" else _lines(TextDecoder(), compression)
+
+
+def _lines(decoder: LineDecoder, compression: Compression | None) -> Format:
+    if compression is None:
+        from streamfeed.formats.plain import PlainLines
+
+        return PlainLines(decoder)
+    from streamfeed.formats.compressed import CompressedLines
+
+    return CompressedLines(decoder, compression)

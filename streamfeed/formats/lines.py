@@ -1,19 +1,16 @@
-"""JSON Lines as values: what every kind of compression shares."""
+"""Lines as values: what JSON Lines and plain text share, under every kind of compression."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-import orjson
-
-from streamfeed.formats.fields import text_of
-from streamfeed.formats.jsontext import careful_text
+from streamfeed.errors import CorruptShardError
 from streamfeed.formats.protocol import Bad, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["BLOCK", "BOM", "LINE_LIMIT", "LineDecoder", "is_blank", "line_too_long"]
+__all__ = ["BLOCK", "BOM", "LINE_LIMIT", "Decoded", "LineDecoder", "is_blank", "line_too_long", "refuse_foreign"]
 
 BLOCK = 1 << 18
 """Bytes of lines that are decoded at a time, about: more no longer fits into a core's own cache, and is slower."""
@@ -23,9 +20,19 @@ LINE_LIMIT = 1 << 28
 
 BOM = b"\xef\xbb\xbf"
 
+_FOREIGN = (
+    (b"\x1f\x8b", "gzip data"),
+    (b"\x28\xb5\x2f\xfd", "zstd data"),
+    (b"PAR1", "Parquet"),
+    (b"ARROW1\0\0", "an Arrow file"),
+    (b"\xff\xff\xff\xff", "an Arrow stream"),
+    (b"\xff\xfe", "UTF-16 text"),
+    (b"\xfe\xff", "UTF-16 text"),
+)
+
 
 def is_blank(line: bytes) -> bool:
-    """Return whether ``line`` holds only white space; such a line is no record."""
+    """Return whether ``line`` holds only white space; such a line of JSON Lines is no record."""
     return not line or line.isspace()
 
 
@@ -49,26 +56,25 @@ class Decoded(NamedTuple):
         return self.values
 
 
-class LineDecoder:
-    """Turns lines (none blank, without their newline) into the texts of one field."""
+class LineDecoder(Protocol):
+    """Turns lines into the texts of their records: what is in a line, whatever the lines lie in."""
 
-    def __init__(self, field: str) -> None:
-        self._field = field
-        self._nested = "." in field
+    name: str
+    """the format: ``jsonl``, ``lines``"""
+    what: str
+    """the format in words, for messages"""
+    blanks: bool
+    """whether a blank line is a record"""
 
     def decode(self, lines: list[bytes]) -> Decoded:
-        """Return one value a line."""
-        values: list[Value] = []
-        bad: list[int] = []
-        loads, field, nested, append = orjson.loads, self._field, self._nested, values.append
-        for line in lines:
-            try:
-                value = text_of(loads(line), field) if nested else loads(line)[field]
-            except (ValueError, KeyError, TypeError):
-                value = careful_text(line, field, "", "the line")
-            if value.__class__ is not str and value is not None:
-                if value.__class__ is not Bad:
-                    value = text_of({field: value}, field)
-                bad.append(len(values))
-            append(value)
-        return Decoded(values, bad)
+        """Return one value for each of ``lines``, which have no newline (and are not blank, unless ``blanks``)."""
+
+
+def refuse_foreign(head: bytes, shard: str, what: str) -> None:
+    """Refuse a shard that is plainly something else than ``what``, or every line of it would be a bad record."""
+    found = next((name for magic, name in _FOREIGN if head.startswith(magic)), "")
+    if head[257:262] == b"ustar":
+        found = "a tar"
+    if found:
+        cause = f"the shard is named as {what} and holds {found}"
+        raise CorruptShardError(shard, "byte 0", cause, "name it by what it holds, or set the source's format")

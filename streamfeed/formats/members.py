@@ -6,7 +6,7 @@ stops without its block of zeros was cut off, perhaps between two members.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from zlib import adler32
 
 from streamfeed.errors import CorruptShardError
@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from streamfeed.storage.files import ShardFile
-    from streamfeed.storage.raw import RawFile
 
-__all__ = ["Member", "walk"]
+__all__ = ["Member", "ReadsAt", "padded", "walk"]
 
 _BLOCK = 512
 _ADLER = 65521
@@ -37,8 +36,18 @@ class Member(NamedTuple):
     size: int
 
 
-def walk(raw: RawFile, file: ShardFile) -> Iterator[Member]:
-    """Yield the regular files in order; reads headers only.
+class ReadsAt(Protocol):
+    """What an archive is read from."""
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Return ``size`` bytes at ``offset``, fewer only at the end."""
+
+
+def walk(raw: ReadsAt, file: ShardFile, *, sized: bool = True) -> Iterator[Member]:
+    """Yield the regular files in order; reads headers only, at offsets that grow.
+
+    Where the archive is not the file itself (``sized=False``), its end is not known: then a member that is yielded may
+    still be cut off.
 
     Raises :class:`CorruptShardError` with the byte where the archive is cut off or damaged.
     """
@@ -51,7 +60,7 @@ def walk(raw: RawFile, file: ShardFile) -> Iterator[Member]:
         data = offset + _BLOCK
         if kind in {_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL}:
             _extend(kind, _payload(raw, file, offset, size), defaults if kind == _PAX_GLOBAL else extended)
-            offset = data + _padded(size)
+            offset = data + padded(size)
             begin = offset if kind == _PAX_GLOBAL else begin
             continue
         known = {**defaults, **extended} if extended or defaults else extended
@@ -61,8 +70,8 @@ def walk(raw: RawFile, file: ShardFile) -> Iterator[Member]:
                 file.shard, f"byte {offset}", "sparse members are not read", "write the tar plainly"
             )
         name = known.get("path") or _name(header)
-        offset = data if kind in _NO_DATA else data + _padded(size)
-        if offset > file.size:
+        offset = data if kind in _NO_DATA else data + padded(size)
+        if sized and offset > file.size:
             cause = f"the archive is cut off inside member {name!r}, which begins at byte {begin:,}"
             raise CorruptShardError(file.shard, f"byte {file.size}", cause, "copy the shard again")
         if kind in _REGULAR and not (kind == 0 and name.endswith("/")):
@@ -71,7 +80,7 @@ def walk(raw: RawFile, file: ShardFile) -> Iterator[Member]:
         extended = {}
 
 
-def _header(raw: RawFile, file: ShardFile, offset: int) -> bytes | None:
+def _header(raw: ReadsAt, file: ShardFile, offset: int) -> bytes | None:
     header = raw.read_at(offset, _BLOCK)
     if offset == 0 and 0 < len(header) < _BLOCK:
         raise CorruptShardError(file.shard, "byte 0", "this is no tar: it is too short", "name the shard's format")
@@ -128,14 +137,14 @@ def _name(header: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
 
 
-def _payload(raw: RawFile, file: ShardFile, offset: int, size: int) -> bytes:
+def _payload(raw: ReadsAt, file: ShardFile, offset: int, size: int) -> bytes:
     if size > _MOST_EXTENDED:
         cause = f"an extended header of {size:,} bytes"
         raise CorruptShardError(file.shard, f"byte {offset}", cause, "copy the shard again")
     payload = raw.read_at(offset + _BLOCK, size)
     if len(payload) < size:
         cause = "the archive is cut off inside an extended header"
-        raise CorruptShardError(file.shard, f"byte {file.size}", cause, "copy the shard again")
+        raise CorruptShardError(file.shard, f"byte {offset + _BLOCK + len(payload)}", cause, "copy the shard again")
     return payload
 
 
@@ -166,5 +175,6 @@ def _pax_size(known: dict[str, str], size: int, file: ShardFile, offset: int) ->
     return int(text)
 
 
-def _padded(size: int) -> int:
+def padded(size: int) -> int:
+    """Return the bytes that a member of ``size`` bytes takes, up to the next header."""
     return -(-size // _BLOCK) * _BLOCK

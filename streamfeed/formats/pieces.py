@@ -1,8 +1,8 @@
 """Lines of a decompressed stream, each with the cursor that finds it again.
 
 A cursor ``(base, k)`` means: decompress from compressed byte ``base`` on, cut at the newlines, pass the first ``k``
-pieces that are not blank. The first piece may be the end of a line that began in a frame before; it counts like any
-other, so that counting needs nothing from before ``base``.
+pieces (those that are not blank, where blank lines are no records). The first piece may be the end of a line that began
+in a frame before; it counts like any other, so that counting needs nothing from before ``base``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Step(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Consecutive lines, none blank: ``lines[i]`` stands at cursor ``(seek, skip + i)``."""
+    """Consecutive lines that are records: ``lines[i]`` stands at cursor ``(seek, skip + i)``."""
 
     seek: int
     skip: int
@@ -55,17 +55,18 @@ def coalesced(steps: Iterator[Step]) -> Iterator[Step]:
 
 
 class LineCutter:
-    """Cuts steps into runs of lines; made for one pass that begins at ``base``."""
+    """Cuts steps into runs of lines; made for one pass that begins at ``base``. ``blanks`` keeps blank lines."""
 
-    def __init__(self, base: int, shard: str) -> None:
+    def __init__(self, base: int, shard: str, *, blanks: bool = False) -> None:
         self._shard = shard
+        self._blanks = blanks
         self._base = base
-        self._count = 0  # pieces since the base that are not blank, the open one not counted
+        self._count = 0  # pieces since the base that count, the open one left out
         self._first = base == 0  # the next line is the shard's first, which may begin with a BOM
         self._tail: list[bytes] = []  # the open line
         self._held = 0
         self._home: tuple[int, int] | None = None  # the open line's cursor, where it began before the base
-        self._solid = False  # the open line's part since the base is not blank
+        self._solid = False  # the open line's part since the base counts
 
     def feed(self, step: Step) -> Iterator[Run]:
         """Yield the lines that ``step`` completes."""
@@ -74,7 +75,7 @@ class LineCutter:
         data = step.data
         if self._home is not None:
             part, newline, data = data.partition(b"\n")
-            self._solid = self._solid or not is_blank(part)
+            self._solid = self._solid or self._counts(part)
             self._keep(part)
             if not newline:
                 return
@@ -102,17 +103,20 @@ class LineCutter:
     def _straddler(self) -> Iterator[Run]:
         assert self._home is not None
         line = self._without_bom(b"".join(self._tail))
-        if not is_blank(line):
+        if self._counts(line):
             yield Run(*self._home, [line])
         self._count += self._solid
         self._tail, self._held, self._home = [], 0, None
 
     def _run(self, lines: list[bytes]) -> Iterator[Run]:
         lines[0] = self._without_bom(lines[0])
-        found = [line for line in lines if line and not line.isspace()]
+        found = lines if self._blanks else [line for line in lines if line and not line.isspace()]
         if found:
             yield Run(self._base, self._count, found)
             self._count += len(found)
+
+    def _counts(self, line: bytes) -> bool:
+        return self._blanks or not is_blank(line)
 
     def _without_bom(self, line: bytes) -> bytes:
         first, self._first = self._first, False
@@ -124,4 +128,4 @@ class LineCutter:
             self._held += len(data)
             if self._held > LINE_LIMIT:
                 where = f"line after record {self._count} from byte {self._base}"
-                raise CorruptShardError(self._shard, where, line_too_long(), "this is no JSON Lines shard")
+                raise CorruptShardError(self._shard, where, line_too_long(), "this is no shard of lines")

@@ -6,13 +6,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from streamfeed.errors import CorruptShardError
+from streamfeed.formats.fields import listed
+from streamfeed.formats.jsontext import text_in_json
 from streamfeed.formats.members import Member, walk
+from streamfeed.formats.protocol import Bad, Value
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from streamfeed.storage.files import ShardFile
     from streamfeed.storage.raw import RawFile
 
-__all__ = ["Index", "Sample", "index_of", "is_skipped", "key_and_extension"]
+__all__ = ["MEMBER_LIMIT", "Index", "Sample", "SampleText", "index_of", "key_and_extension", "sample_of"]
+
+MEMBER_LIMIT = 1 << 28
+"""Bytes that a member may have whose text is read."""
 
 
 @dataclass(slots=True)
@@ -23,6 +31,13 @@ class Sample:
     begin: int
     members: dict[str, Member] = field(default_factory=dict)
     double: tuple[Member, Member] | None = None
+
+    def add(self, member: Member, extension: str) -> None:
+        """Take another member; a second one of the same extension makes the sample bad."""
+        if extension in self.members:
+            self.double = (self.members[extension], member)
+        else:
+            self.members[extension] = member
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +69,16 @@ def key_and_extension(name: str) -> tuple[str, str] | None:
     return (name[:dot], name[dot + 1 :]) if fits else None
 
 
-def is_skipped(name: str) -> bool:
-    """Return whether a member is about the archive, not of a sample: ``__meta__`` names and hidden files."""
+def sample_of(name: str) -> tuple[str, str] | None:
+    """Return the key and the extension, in lower case, of a member that belongs to a sample.
+
+    ``__meta__`` names and hidden files are about the archive, not of a sample.
+    """
     top = name.partition("/")[0]
-    if len(top) >= 4 and top.startswith("__") and top.endswith("__"):
-        return True
-    return name[name.rfind("/") + 1 :].startswith(".")
+    if (len(top) >= 4 and top.startswith("__") and top.endswith("__")) or name[name.rfind("/") + 1 :].startswith("."):
+        return None
+    split = key_and_extension(name)
+    return None if split is None else (split[0], split[1].lower())
 
 
 def index_of(raw: RawFile, file: ShardFile) -> Index:
@@ -67,17 +86,62 @@ def index_of(raw: RawFile, file: ShardFile) -> Index:
     samples: dict[str, Sample] = {}
     try:
         for member in walk(raw, file):
-            split = None if is_skipped(member.name) else key_and_extension(member.name)
+            split = sample_of(member.name)
             if split is None:
                 continue
-            key, extension = split[0], split[1].lower()
+            key, extension = split
             sample = samples.get(key)
             if sample is None:
                 sample = samples[key] = Sample(key, member.begin)
-            if extension in sample.members:
-                sample.double = (sample.members[extension], member)
-            else:
-                sample.members[extension] = member
+            sample.add(member, extension)
     except CorruptShardError as error:
         return Index(list(samples.values()), error)
     return Index(list(samples.values()), None)
+
+
+class SampleText:
+    """Finds one text in samples: a member by its extension (``txt``), or a field of a JSON member (``json.text``)."""
+
+    def __init__(self, field: str) -> None:
+        parts = field.split(".")
+        cuts = range(len(parts), 0, -1)  # an extension that has the dots itself wins
+        self._ways = [(".".join(parts[:cut]).lower(), ".".join(parts[cut:])) for cut in cuts]
+        self.extensions = frozenset(extension for extension, _ in self._ways)
+        """extensions of the members that may hold the text"""
+
+    def member(self, sample: Sample) -> Member | None:
+        """Return the member that holds the text, ``None`` where there is none."""
+        found = self._found(sample)
+        return found[0] if found else None
+
+    def stored(self, sample: Sample) -> int:
+        """Return the bytes of the member that holds the text."""
+        found = self._found(sample)
+        return found[0].size if found else 0
+
+    def value(self, sample: Sample, data_of: Callable[[Member], bytes]) -> Value:
+        """Return the text, or what is bad about the sample."""
+        where = f"sample {sample.key!r} at byte {sample.begin}"
+        if sample.double:
+            names = " and ".join(f"{member.name!r} at byte {member.begin}" for member in sample.double)
+            return Bad(where, f"two members have the same key and extension: {names}")
+        found = self._found(sample)
+        if found is None:
+            return Bad(where, f"there is no member {self._ways[-1][0]!r}; members present: {listed(sample.members)}")
+        member, path = found
+        if member.size > MEMBER_LIMIT:
+            return Bad(where, f"member {member.name!r} has {member.size:,} bytes, at most {MEMBER_LIMIT:,} are read")
+        data = data_of(member)
+        if path:
+            return text_in_json(data, path, where, f"member {member.name!r}")
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            return Bad(where, f"member {member.name!r} is not valid UTF-8: {error.reason} at its byte {error.start}")
+
+    def _found(self, sample: Sample) -> tuple[Member, str] | None:
+        for extension, path in self._ways:
+            member = sample.members.get(extension)
+            if member is not None:
+                return member, path
+        return None

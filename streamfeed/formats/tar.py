@@ -6,10 +6,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from streamfeed.errors import ReadError
-from streamfeed.formats.fields import listed
-from streamfeed.formats.jsontext import text_in_json
-from streamfeed.formats.protocol import Bad, Chunk, Cursor, Extent, Piece, Value
-from streamfeed.formats.samples import Index, Sample, index_of
+from streamfeed.formats.protocol import Chunk, Cursor, Extent, Piece, Value
+from streamfeed.formats.samples import Index, Sample, SampleText, index_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +20,6 @@ __all__ = ["Tar"]
 
 _CHUNK_BYTES = 1 << 20
 _CHUNK_RECORDS = 4096
-_MEMBER_LIMIT = 1 << 28
 
 
 class Tar:
@@ -35,10 +32,7 @@ class Tar:
     name = "tar"
 
     def __init__(self, field: str) -> None:
-        self._field = field
-        parts = field.split(".")
-        cuts = range(len(parts), 0, -1)  # an extension that has the dots itself wins
-        self._ways = [(".".join(parts[:cut]).lower(), ".".join(parts[cut:])) for cut in cuts]
+        self._text = SampleText(field)
 
     def split(self, file: ShardFile, max_bytes: int) -> list[Piece] | None:
         """Cut the shard between samples, by the bytes of the members that hold the text; reads the headers.
@@ -53,7 +47,7 @@ class Tar:
         pieces: list[Piece] = []
         start = total = 0
         for sample in index.samples:
-            size = self._stored(sample)
+            size = self._text.stored(sample)
             if total and total + size > max_bytes:
                 pieces.append(Piece(Extent(start, sample.begin), total))
                 start, total = sample.begin, 0
@@ -71,8 +65,8 @@ class Tar:
             values: list[Value] = []
             first = held = 0
             for i, sample in enumerate(samples):
-                values.append(self._value(raw, file, sample))
-                held += self._stored(sample)
+                values.append(self._text.value(sample, lambda member: _data(raw, file, member)))
+                held += self._text.stored(sample)
                 if held >= _CHUNK_BYTES or len(values) >= _CHUNK_RECORDS:
                     yield Chunk(samples[first].begin, 0, values)
                     values, first, held = [], i + 1, 0
@@ -83,38 +77,8 @@ class Tar:
 
     def _certain(self, index: Index) -> list[Sample]:
         """Return the samples but for a last one whose member may have been lost with the archive's end."""
-        cut = index.failure is not None and index.samples and self._member(index.samples[-1]) is None
+        cut = index.failure is not None and index.samples and self._text.member(index.samples[-1]) is None
         return index.samples[:-1] if cut else index.samples
-
-    def _member(self, sample: Sample) -> tuple[Member, str] | None:
-        for extension, path in self._ways:
-            member = sample.members.get(extension)
-            if member is not None:
-                return member, path
-        return None
-
-    def _stored(self, sample: Sample) -> int:
-        found = self._member(sample)
-        return found[0].size if found else 0
-
-    def _value(self, raw: RawFile, file: ShardFile, sample: Sample) -> Value:
-        where = f"sample {sample.key!r} at byte {sample.begin}"
-        if sample.double:
-            names = " and ".join(f"{member.name!r} at byte {member.begin}" for member in sample.double)
-            return Bad(where, f"two members have the same key and extension: {names}")
-        found = self._member(sample)
-        if found is None:
-            return Bad(where, f"there is no member {self._ways[-1][0]!r}; members present: {listed(sample.members)}")
-        member, path = found
-        if member.size > _MEMBER_LIMIT:
-            return Bad(where, f"member {member.name!r} has {member.size:,} bytes, at most {_MEMBER_LIMIT:,} are read")
-        data = _data(raw, file, member)
-        if path:
-            return text_in_json(data, path, where, f"member {member.name!r}")
-        try:
-            return data.decode()
-        except UnicodeDecodeError as error:
-            return Bad(where, f"member {member.name!r} is not valid UTF-8: {error.reason} at its byte {error.start}")
 
 
 def _data(raw: RawFile, file: ShardFile, member: Member) -> bytes:

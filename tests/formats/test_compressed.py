@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from streamfeed.formats import zst
 from streamfeed.formats.compressed import CompressedLines
+from streamfeed.formats.jsonl import JsonDecoder
 from streamfeed.formats.protocol import WHOLE, Chunk, Cursor, Value
 from streamfeed.storage.files import ShardFile
 from tests.reading import until_corrupt
@@ -42,7 +43,7 @@ def shard(path: Path, data: bytes) -> ShardFile:
 
 
 def chunks_of(file: ShardFile, cursor: Cursor = START) -> list[Chunk]:
-    form = CompressedLines("text", "gz" if file.url.endswith("gz") else "zst")
+    form = CompressedLines(JsonDecoder("text"), "gz" if file.url.endswith("gz") else "zst")
     return list(form.read(file, WHOLE, cursor))
 
 
@@ -51,7 +52,7 @@ def values_of(file: ShardFile, cursor: Cursor = START) -> list[Value]:
 
 
 def collect(file: ShardFile) -> tuple[list[Value], CorruptShardError]:
-    form = CompressedLines("text", "gz" if file.url.endswith("gz") else "zst")
+    form = CompressedLines(JsonDecoder("text"), "gz" if file.url.endswith("gz") else "zst")
     return until_corrupt(form.read(file, WHOLE, Cursor()))
 
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfeed.errors import CorruptShardError
-from streamfeed.formats.jsonl import JsonLines
+from streamfeed.formats.jsonl import JsonDecoder
+from streamfeed.formats.plain import PlainLines
 from streamfeed.formats.protocol import WHOLE, Bad, Cursor, Extent, Value
 from streamfeed.storage.files import ShardFile
 
@@ -25,7 +26,7 @@ def values_of(
 ) -> list[Value]:
     path.write_bytes(data)
     file = ShardFile(str(path), len(data))
-    return [value for chunk in JsonLines(field).read(file, extent, cursor) for value in chunk.values]
+    return [value for chunk in PlainLines(JsonDecoder(field)).read(file, extent, cursor) for value in chunk.values]
 
 
 def bad_of(path: Path, line: bytes, field: str = "text") -> Bad:
@@ -105,12 +106,14 @@ def test_a_split_reads_nothing_and_an_extent_little_more_than_its_bytes(tmp_path
     data = b"".join(orjson.dumps({"text": "x" * 1000}) + b"\n" for _ in range(5000))
     (tmp_path / "s.jsonl").write_bytes(data)
     file = ShardFile(str(tmp_path / "s.jsonl"), len(data))
-    pieces = JsonLines("text").split(file, 1_000_000)
+    pieces = PlainLines(JsonDecoder("text")).split(file, 1_000_000)
     assert pieces is not None
     assert file.stats.bytes == 0
     assert max(piece.nbytes for piece in pieces) <= 1_000_000
     extent = pieces[2].extent
-    assert sum(len(chunk.values) for chunk in JsonLines("text").read(file, extent, Cursor())) in range(820, 850)
+    assert sum(len(chunk.values) for chunk in PlainLines(JsonDecoder("text")).read(file, extent, Cursor())) in range(
+        820, 850
+    )
     assert file.stats.bytes < 1_000_000 + 3 * (1 << 16)
 
 
@@ -126,12 +129,12 @@ def test_extents_of_any_size_partition_the_records(
     whole = values_of(path, data)
     assert len(whole) == sum(bool(line.strip()) for line in data.split(b"\n"))
     file = ShardFile(str(path), len(data))
-    pieces = JsonLines("text").split(file, size)
+    pieces = PlainLines(JsonDecoder("text")).split(file, size)
     assert pieces is not None
     parts = [
         value
         for piece in pieces
-        for chunk in JsonLines("text").read(file, piece.extent, Cursor())
+        for chunk in PlainLines(JsonDecoder("text")).read(file, piece.extent, Cursor())
         for value in chunk.values
     ]
     assert parts == whole
@@ -145,7 +148,7 @@ def test_a_byte_order_mark_moves_no_place_and_alone_on_its_line_is_no_record(tmp
         assert [value for value in whole if isinstance(value, str)] == ["a", "b", "c"]
         assert isinstance(whole[2], Bad)
         assert whole[2].where == f"byte {data.index(b'not')}"
-        chunk = next(JsonLines("text").read(ShardFile(str(path), len(data)), WHOLE, START))
+        chunk = next(PlainLines(JsonDecoder("text")).read(ShardFile(str(path), len(data)), WHOLE, START))
         for base in (START, Cursor(chunk.seek, chunk.skip)):
             for skip in range(len(whole) + 1):
                 assert values_of(path, data, cursor=Cursor(base.seek, base.skip + skip)) == whole[skip:]
