@@ -30,6 +30,8 @@ class SourceConfig:
     format: str | None = None
     weight: float = 1.0
     storage_options: dict[str, Any] | None = field(default=None, repr=False)
+    config: str | None = None
+    split: str | None = None
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class DataConfig:
             "help": "fsspec options of the store of data.uri (keys, end point), as JSON; never saved: give it again"
         },
     )
+    config: str | None = _setting(None, "of hf://datasets/org/name: its config; left out: the default one")
+    split: str | None = _setting(None, "of hf://datasets/org/name: its split; left out: train")
     tokenizer: str | None = _setting(None, "name or folder of a Hugging Face tokenizer")
     seq_len: int = _setting(1024, "tokens in a row")
     packing: Packing = _setting("concat", "how documents become rows")
@@ -69,9 +73,9 @@ class DataConfig:
         """Build the stream's config. Raises :class:`ConfigError` where settings contradict each other."""
         if self.uri is not None and self.sources:
             raise ConfigError("data.uri and data.sources are both given; name the data in one of them")
-        if self.sources and (self.text or self.format or self.storage_options):
+        if self.sources and (self.text or self.format or self.storage_options or self.config or self.split):
             raise ConfigError(
-                "data.text, data.format and data.storage_options belong to data.uri; "
+                "data.text, data.format, data.storage_options, data.config and data.split belong to data.uri; "
                 "in data.sources each entry has its own"
             )
         if any("***" in uri for source in self._sources() for uri in source.uris):
@@ -94,10 +98,13 @@ class DataConfig:
 
     def _sources(self) -> list[Source]:
         if self.sources:
-            return [Source(s.uri, s.text, s.format, s.weight, s.storage_options) for s in self.sources]
+            return [
+                Source(s.uri, s.text, s.format, s.weight, s.storage_options, s.config, s.split) for s in self.sources
+            ]
         if self.uri is None:
             raise ConfigError("no data is named: give data.uri, or a list in data.sources")
-        return [Source(self.uri, self.text, self.format, storage_options=self.storage_options)]
+        options = self.storage_options
+        return [Source(self.uri, self.text, self.format, 1.0, options, self.config, self.split)]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamfeed.errors import SourceError
-from streamfeed.storage.hub.address import HubAddress, is_commit
+from streamfeed.storage.hub.address import HubAddress
 
 
 @pytest.mark.parametrize(
@@ -43,10 +43,3 @@ def test_an_address_has_a_repository_a_revision_and_a_path(uri: str, parts: tupl
 def test_anything_else_is_refused_with_the_form_it_should_have(uri: str) -> None:
     with pytest.raises(SourceError, match="hf://datasets/org/name"):
         HubAddress.parse(uri)
-
-
-def test_only_a_full_hash_is_a_commit() -> None:
-    assert is_commit("0123456789abcdef0123456789abcdef01234567")
-    assert not is_commit("0123456")
-    assert not is_commit("main")
-    assert not is_commit(None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import re
 import zipfile
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from streamfeed.errors import SourceError
 from streamfeed.stats import ReadStats
 from streamfeed.storage.retry import Retrier, RetryPolicy
 from streamfeed.storage.store import Store
-from tests.servers.hub import TOKEN, Fault, Hub
+from tests.servers.hub import SIGNATURE, TOKEN, Fault, Hub
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -147,6 +148,16 @@ def test_sizes_and_versions_are_those_that_the_hub_sends(hub: Hub) -> None:
     assert asked.listing.sizes == [len(blob.data) for blob in blobs]
     assert asked.listing.versions == [blob.etag for blob in blobs]
     assert [asked.bytes_of(index) for index in range(2)] == [blob.data for blob in blobs]
+
+
+def test_no_log_shows_the_signature_of_a_large_file_or_a_token(hub: Hub, caplog: pytest.LogCaptureFixture) -> None:
+    hub.repo("org/books", BOOKS, private=True)
+    with caplog.at_level(logging.INFO):
+        asked = Asked("hf://datasets/org/books", token=TOKEN)
+        asked.bytes_of(1)
+    assert hub.count("large") == 1
+    assert SIGNATURE not in caplog.text
+    assert TOKEN not in caplog.text
 
 
 def test_every_file_is_pinned_to_the_commit_that_the_revision_meant(hub: Hub) -> None:

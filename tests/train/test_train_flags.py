@@ -11,6 +11,7 @@ from streamfeed.train.config import DataConfig, RunConfig, SourceConfig
 from streamfeed.train.flags import Arguments, parse, to_yaml
 
 DATA = ["--data.uri", "x.jsonl", "--data.tokenizer", "gpt2"]
+HUB = ("--data.uri", "hf://datasets/org/name", "--data.tokenizer", "gpt2")
 
 
 def read(*words: str) -> RunConfig:
@@ -100,6 +101,11 @@ def test_sources_may_be_a_list_in_a_file(tmp_path: Path) -> None:
     data = read("--config", file).data
     assert data.sources == [SourceConfig("a", weight=2.0), SourceConfig(["b", "c"], text="body")]
     assert [source.uris for source in data.stream().sources] == [("a",), ("b", "c")]
+
+
+def test_config_and_split_of_a_dataset_on_the_hub_are_flags() -> None:
+    (source,) = read(*HUB, "--data.config", "en", "--data.split", "test").data.stream().sources
+    assert (source.uris, source.config, source.split) == (("hf://datasets/org/name",), "en", "test")
 
 
 def test_the_resolved_yaml_gives_the_same_config_again(tmp_path: Path) -> None:

@@ -8,19 +8,13 @@ from urllib.parse import quote, unquote
 
 from streamfeed.errors import SourceError
 
-__all__ = ["PREFIX", "HubAddress", "is_commit"]
+__all__ = ["PREFIX", "HubAddress"]
 
 PREFIX = "hf://datasets/"
 
 _NAME = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 _SPECIAL = re.compile(r"refs/(?:convert/[\w.-]+|pr/\d+)(?=/|$)")  # the revisions whose names hold a slash, unquoted
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _FORM = "an address on the Hub is hf://datasets/org/name, or hf://datasets/org/name@revision/path"
-
-
-def is_commit(revision: str | None) -> bool:
-    """Return whether ``revision`` is the full hash of a commit."""
-    return revision is not None and _COMMIT.fullmatch(revision) is not None
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,14 @@ themselves, up to five times, and its file system lists a folder in every proces
 
 from __future__ import annotations
 
+import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from streamfeed.storage.faults import ChangedError, RefusedError, ShortReadError
 from streamfeed.storage.hub.address import HubAddress
+from streamfeed.storage.urls import redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -136,7 +138,20 @@ class HubClient:
 def _utils() -> Any:  # noqa: ANN401
     import huggingface_hub.utils
 
+    for name in ("httpx", "httpx2"):  # which of them is the version's own affair
+        log = logging.getLogger(name)
+        if not any(isinstance(one, _Redacted) for one in log.filters):
+            log.addFilter(_Redacted())
     return huggingface_hub.utils
+
+
+class _Redacted(logging.Filter):
+    """Takes signatures out of the URLs that the HTTP client logs, at level INFO, for every request."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple):
+            record.args = tuple(redact(str(arg)) if "://" in str(arg) else arg for arg in record.args)
+        return True
 
 
 def _file(entry: Mapping[str, Any]) -> HubFile:
