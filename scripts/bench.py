@@ -1,6 +1,7 @@
 """Tokens per second of the loader beside the bare encode loop, over the same documents, in one run.
 
     python scripts/bench.py                       # workers 0, 1, 2; three interleaved rounds
+    python scripts/bench.py --s3                  # also two workers on a loopback S3 server, and 30 ms farther away
     python scripts/bench.py --soak-gb 5           # memory of the process tree while 5 GB of text stream by
 
 The corpus is every distinct source text under ``--roots`` (this Python's standard library and site-packages), once, as
@@ -19,10 +20,12 @@ import statistics
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,9 +47,24 @@ def main() -> None:
     make_corpus(arguments.folder, arguments.roots)
     if arguments.soak_gb:
         measure(arguments, "bare")
-        show_soak(measure(arguments, "soak", arguments.workers[-1]))
-    else:
-        show(arguments)
+        show_soak(measure(arguments, "soak", Row("", arguments.workers[-1], {})))
+        return
+    rows = [Row(f"{workers} workers", workers, {}) for workers in arguments.workers]
+    if not arguments.s3:
+        show(arguments, rows)
+        return
+    with loopback_s3(arguments.folder / "data") as near:
+        far = {
+            "uri": near["uri"].replace("s3://", "flaky://"),
+            "storage_options": {
+                "target_protocol": "s3",
+                "target_options": near["storage_options"],
+                "latency_s": arguments.latency_ms / 1e3,
+            },
+        }
+        rows.append(Row("2 workers, S3", 2, near))
+        rows.append(Row(f"2 workers, S3 + {arguments.latency_ms:.0f} ms", 2, far))
+        show(arguments, rows)
 
 
 def parse() -> argparse.Namespace:
@@ -60,7 +78,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seq-len", type=int, default=2048)
     parser.add_argument("--lanes", default="auto")
     parser.add_argument("--start-method", default=None)
+    parser.add_argument("--s3", action="store_true")
+    parser.add_argument("--latency-ms", type=float, default=30.0, help="added to each request in the last row of --s3")
     parser.add_argument("--soak-gb", type=float, default=0.0)
+    parser.add_argument("--source", type=json.loads, default={}, help=argparse.SUPPRESS)
     parser.add_argument("--measure", choices=["bare", "stream", "soak"], help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -154,7 +175,7 @@ def loader_for(arguments: argparse.Namespace) -> StreamLoader:
 
     lanes = arguments.lanes if arguments.lanes == "auto" else int(arguments.lanes)
     config = StreamConfig(
-        [Source(str(arguments.folder / "data"))],
+        [Source(**(arguments.source or {"uri": str(arguments.folder / "data")}))],
         tokenizer=str(arguments.folder / "tokenizer"),
         seq_len=arguments.seq_len,
         lanes=lanes,
@@ -242,11 +263,35 @@ def tree_pss() -> int:
     return total
 
 
+# Stores
+
+
+@contextmanager
+def loopback_s3(folder: Path) -> Iterator[dict[str, Any]]:
+    """Start an S3 server, put ``folder`` there, and yield what a Source takes to read it."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    from tests.servers.seaweed import Seaweed
+
+    with tempfile.TemporaryDirectory(prefix="streamfeed-bench-") as name, Seaweed(Path(name)) as server:
+        bucket = server.bucket("bench")
+        bucket.put_folder(folder)
+        yield {"uri": bucket.url, "storage_options": bucket.options}
+
+
 # Showing
 
 
-def measure(arguments: argparse.Namespace, what: str, workers: int = 0) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--measure", what, "--workers", str(workers)]
+class Row(NamedTuple):
+    """A line of the table: how many workers, and what the Source takes where it is not the local folder."""
+
+    label: str
+    workers: int
+    source: dict[str, Any]
+
+
+def measure(arguments: argparse.Namespace, what: str, row: Row = Row("", 0, {})) -> dict[str, Any]:  # noqa: B008
+    command = [sys.executable, __file__, "--measure", what, "--workers", str(row.workers)]
+    command += ["--source", json.dumps(row.source)]
     command += ["--folder", str(arguments.folder)]
     command += ["--batch-size", str(arguments.batch_size), "--seq-len", str(arguments.seq_len)]
     command += ["--lanes", str(arguments.lanes), "--soak-gb", str(arguments.soak_gb)]
@@ -257,22 +302,22 @@ def measure(arguments: argparse.Namespace, what: str, workers: int = 0) -> dict[
     return result
 
 
-def show(arguments: argparse.Namespace) -> None:
+def show(arguments: argparse.Namespace, rows: list[Row]) -> None:
     bares: list[dict[str, Any]] = []
-    streams: dict[int, list[dict[str, Any]]] = {workers: [] for workers in arguments.workers}
+    streams: dict[str, list[dict[str, Any]]] = {row.label: [] for row in rows}
     for _ in range(arguments.rounds):
         bares.append(measure(arguments, "bare"))
-        for workers, results in streams.items():
-            results.append(measure(arguments, "stream", workers))
+        for row in rows:
+            streams[row.label].append(measure(arguments, "stream", row))
     loop = statistics.median(result["tokens_per_s"] for result in bares)
     say(f"{bares[0]['tokens'] / 1e6:.1f} M tokens; medians of {arguments.rounds} interleaved rounds")
     say(f"{'':24}{'M tokens/s':>12}{'of bare':>9}{'first batch s':>15}{'set-up s':>10}{'PSS MB':>8}")
     say(f"{'bare loop, one core':24}{loop / 1e6:12.1f}{1:9.2f}")
-    for workers, results in streams.items():
+    for label, results in streams.items():
         middle = {key: statistics.median(result[key] for result in results) for key in results[0]}
         rate = middle["tokens_per_s"]
         say(
-            f"{f'{workers} workers':24}{rate / 1e6:12.1f}{rate / loop:9.2f}{middle['first_batch_s']:15.2f}"
+            f"{label:24}{rate / 1e6:12.1f}{rate / loop:9.2f}{middle['first_batch_s']:15.2f}"
             f"{middle['setup_s']:10.2f}{middle['peak_pss_mb']:8.0f}"
         )
 
