@@ -84,7 +84,7 @@ class Edge(Protocol):
         """Raise :class:`ReadError` where ``file`` is gone, or another than planned."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ShardFile:
     """One shard: where it is, how large it was when the run planned, and who counts its bytes.
 
@@ -98,6 +98,9 @@ class ShardFile:
     stats: ReadStats = field(default_factory=ReadStats, compare=False)
     version: str = ""
     edge: Edge | None = field(default=None, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        return f"ShardFile({self.shard!r}, {self.size}, version={self.version!r})"
 
     @property
     def shard(self) -> str:

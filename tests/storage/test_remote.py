@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import itertools
 import threading
 import weakref
 
@@ -97,7 +98,7 @@ def test_a_range_is_fetched_once_in_blocks_that_grow_and_nothing_beyond_it() -> 
 
 def merged(loads: list[tuple[int, int]]) -> list[tuple[int, int]]:
     ordered = sorted(loads)
-    assert all(before[1] == after[0] for before, after in zip(ordered, ordered[1:], strict=False)), ordered
+    assert all(before[1] == after[0] for before, after in itertools.pairwise(ordered)), ordered
     return ordered
 
 

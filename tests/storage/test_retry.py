@@ -36,7 +36,9 @@ class Clock:
 def error(status: int, code: str = "", retry_after: str = "") -> Exception:
     headers = {"retry-after": retry_after} if retry_after else {}
     about = {"Code": code or str(status), "Message": SECRET}
-    return ClientError({"Error": about, "ResponseMetadata": {"HTTPStatusCode": status, "HTTPHeaders": headers}}, "Get")
+    meta = {"HTTPStatusCode": status, "HTTPHeaders": headers}
+    raised: Exception = ClientError({"Error": about, "ResponseMetadata": meta}, "Get")
+    return raised
 
 
 EXPIRED = error(400, "ExpiredToken")
@@ -130,7 +132,7 @@ def test_an_expired_credential_is_renewed_once_and_without_waiting() -> None:
 
 def test_two_expired_credentials_in_a_row_are_an_error() -> None:
     store = Store([EXPIRED, EXPIRED, None])
-    with pytest.raises(GaveUpError, match="2 attempts in .*HTTP 400 ExpiredToken"):
+    with pytest.raises(GaveUpError, match=r"2 attempts in .*HTTP 400 ExpiredToken"):
         retrier(Clock()).call(store.ask, "x", store.renew)
     assert store.renewed == [1]
 

@@ -178,3 +178,34 @@ def test_the_data_section_reaches_the_stream_config_whole() -> None:
     stream = data.stream()
     assert (stream.sources[0].uris, stream.sources[0].text, stream.sources[0].format) == (("a",), "body", "jsonl")
     assert (stream.tokenizer, stream.seq_len, stream.shuffle_buffer, stream.window_bytes) == ("t", 9, 3, 5)
+
+
+def test_storage_options_are_taken_and_saved_nowhere(tmp_path: Path) -> None:
+    flag = read(
+        *DATA, "--data.storage_options", '{"key": "me", "secret": "hush", "client_kwargs": {"region_name": "x"}}'
+    )
+    source = flag.data.stream().sources[0]
+    assert source.storage_options == {"key": "me", "secret": "hush", "client_kwargs": {"region_name": "x"}}
+    file = write(tmp_path, "data: {tokenizer: t, sources: [{uri: s3://b/x, storage_options: {secret: hush}}]}")
+    listed = read("--config", file)
+    assert listed.data.stream().sources[0].storage_options == {"secret": "hush"}
+    for config in (flag, listed):
+        assert "hush" not in to_yaml(config) + repr(config)
+        assert "storage_options" not in to_yaml(config)
+        read("--config", write(tmp_path, to_yaml(config)))
+
+
+def test_storage_options_that_are_no_mapping_are_an_error_that_does_not_repeat_them() -> None:
+    with pytest.raises(ConfigError, match="storage_options: expected a mapping") as caught:
+        read(*DATA, "--data.storage_options", "hush")
+    assert "hush" not in f"{caught.value} {caught.value.__cause__} {caught.value.__context__}"
+
+
+def test_a_signed_url_is_saved_without_its_signature_and_must_be_given_again(tmp_path: Path) -> None:
+    config = read("--data.uri", "https://me:hush@host/x.jsonl?sig=hush", "--data.tokenizer", "t")
+    assert "hush" not in to_yaml(config)
+    saved = write(tmp_path, to_yaml(config))
+    with pytest.raises(ConfigError, match=r"give data\.uri"):
+        read("--config", saved).data.stream()
+    again = read("--config", saved, "--data.uri", "https://host/x.jsonl?sig=other")
+    assert again.data.stream().sources[0].uris == ("https://host/x.jsonl?sig=other",)
