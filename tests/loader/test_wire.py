@@ -15,9 +15,11 @@ from streamfeed.loader.wire import Header, failure, read_failure
 numbers = st.integers(-(2**63), 2**63 - 1)
 
 
-@given(numbers, numbers, numbers, numbers, st.binary())
-def test_a_header_arrives_as_it_was_sent(slot: int, rows: int, starts: int, nbytes: int, payload: bytes) -> None:
-    header = Header(slot, rows, starts, nbytes, payload)
+@given(numbers, numbers, numbers, numbers, st.binary(), numbers)
+def test_a_header_arrives_as_it_was_sent(
+    slot: int, rows: int, starts: int, nbytes: int, payload: bytes, retries: int
+) -> None:
+    header = Header(slot, rows, starts, nbytes, payload, retries)
     assert Header.unpack(header.pack()) == header
 
 
