@@ -7,10 +7,11 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from streamfeed.encode.tokenizer import TokenizerSpec, load_tokenizer
+from streamfeed.encode.spec import tokenizer_spec
 from streamfeed.errors import ConfigError, SourceError
 from streamfeed.formats.detect import make_format, sniff
 from streamfeed.formats.hub_shards import fitted
+from streamfeed.formats.saved import without_saved_files
 from streamfeed.plan.fingerprint import differences, fingerprint, source_print
 from streamfeed.plan.plan import Plan, Rules, SourcePlan
 from streamfeed.plan.shards import ShardTable
@@ -20,8 +21,10 @@ from streamfeed.storage.urls import redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from streamfeed.config import Source, StreamConfig
+    from streamfeed.encode.tokenizer import TokenizerSpec
     from streamfeed.formats.protocol import Piece
 
 __all__ = ["Once", "Resolved", "fit_plan"]
@@ -63,13 +66,16 @@ class Resolved:
     """A config whose shards have been listed and whose tokenizer is loaded, once; plans for any number of lanes.
 
     ``once`` lists where others need the same list; ``plan``, one that was made of the same config before, saves even
-    that. What was found is logged once. Raises :class:`SourceError` for a URI that means nothing,
-    :class:`~streamfeed.errors.ConfigError` for a tokenizer that cannot be loaded and for a plan of another config.
+    that. ``cache_dir`` keeps what a tokenizer's files mean. What was found is logged once. Raises :class:`SourceError`
+    for a URI that means nothing, :class:`~streamfeed.errors.ConfigError` for a tokenizer that cannot be loaded and for
+    a plan of another config.
     """
 
-    def __init__(self, config: StreamConfig, *, once: Once = _here, plan: Plan | None = None) -> None:
+    def __init__(
+        self, config: StreamConfig, *, once: Once = _here, plan: Plan | None = None, cache_dir: Path | None = None
+    ) -> None:
         self.config = config
-        self.tokenizer: TokenizerSpec = load_tokenizer(config.tokenizer)
+        self.tokenizer: TokenizerSpec = tokenizer_spec(config.tokenizer, cache_dir)
         self._given = None if plan is None else fit_plan(plan, config, self.tokenizer)
         self._look = once(lambda: _look(config)) if plan is None else None
 
@@ -174,7 +180,8 @@ def fit_plan(plan: Plan, config: StreamConfig, tokenizer: TokenizerSpec) -> Plan
 
 
 def _list(source: Source, store: Store) -> _Listed:
-    listing, stated = fitted(store.list(source.uris, source.config, source.split), store, source.format)
+    found = without_saved_files(store.list(source.uris, source.config, source.split), store)
+    listing, stated = fitted(found, store, source.format)
     kinds = [
         kind or sniff(store.file(url, size, version))
         for kind, url, size, version in zip(stated, listing.urls, listing.sizes, listing.versions, strict=True)
@@ -190,5 +197,7 @@ def _list(source: Source, store: Store) -> _Listed:
     )
     if not any(listing.sizes):
         raise SourceError(f"{shown}: all {len(listing.sizes)} shards are empty (0 bytes)")
+    for kind in set(kinds):
+        make_format(kind, source.text)  # refuses what cannot work before any worker starts
     table = ShardTable.build(listing.urls, listing.sizes, kinds, listing.versions)
     return _Listed(table, listing.names, kinds)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Parquet"]
 
-_BUFFER = 1 << 20  # a column chunk is read in steps of this, so a row group of any size needs little memory
+_BUFFER = 256 << 10  # a column chunk is read in steps of this, so a row group of any size needs little memory
 _BATCH = 512 << 10  # every lane holds one
 _MOST_ROWS = 2048  # a dictionary can hide how large its rows are
 _MOST_BYTES = 4 << 20

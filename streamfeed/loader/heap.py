@@ -10,7 +10,7 @@ import pyarrow as pa
 __all__ = ["Heap", "give_back"]
 
 CALLS_BETWEEN_TRIMS = 16
-"""Messages of 2 MB: about 30 MB of text. With four times as many, two workers took 70 MB more (one run of each)."""
+"""Messages of 1 MB: about 15 MB of text. What piles up in between is most of how far memory goes up and down."""
 
 MALLOPT_TRIM_THRESHOLD, MALLOPT_MMAP_THRESHOLD = -1, -3
 KEEP_BYTES = 32 << 20

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["InProcess", "Job", "Messages"]
 
-MESSAGE_BYTES = 2 << 20
+MESSAGE_BYTES = 1 << 20
 """Ids of a message once the first batch is out: so large that the hand-over costs nothing, and no larger."""
 
 

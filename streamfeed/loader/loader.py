@@ -77,7 +77,7 @@ class StreamLoader:
         self._context = warm_up(start_method) if num_workers else None
         self._cache_dir = default_cache_dir() if cache_dir is None else cache_dir
         alone = functools.partial(once, world_size=self.world_size)
-        self._resolved = Resolved(config, once=alone, plan=plan)
+        self._resolved = Resolved(config, once=alone, plan=plan, cache_dir=self._cache_dir)
         self._verdict = alone(lambda: prove(self._resolved.tokenizer, self._cache_dir))
         self._stats = ReadStats()
         self._workers: list[RemoteWorker] = []

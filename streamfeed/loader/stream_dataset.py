@@ -59,7 +59,7 @@ class StreamDataset(IterableDataset[Row]):
         self.rank, self.world_size = find_rank(rank, world_size)
         self._cache_dir = default_cache_dir() if cache_dir is None else cache_dir
         alone = functools.partial(once, world_size=self.world_size)
-        resolved = Resolved(config, once=alone)
+        resolved = Resolved(config, once=alone, cache_dir=self._cache_dir)
         self.tokenizer = resolved.tokenizer
         self._verdict = alone(lambda: prove(resolved.tokenizer, self._cache_dir))
         self._plan = resolved.plan()

@@ -1,0 +1,129 @@
+"""A tokenizer's spec without transformers in this process: loaded in one of its own, and kept.
+
+transformers takes tens of megabytes and seconds to import, and of a tokenizer a stream needs a few strings. What a
+folder's files mean is kept by their contents and the versions that read them; a name on the Hub is asked for anew every
+time, since what it means can change.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from streamfeed.encode.tokenizer import TokenizerSpec, load_tokenizer
+from streamfeed.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["main", "tokenizer_spec"]
+
+_LOG = logging.getLogger("streamfeed.encode")
+_LAYOUT = 1
+_MOST_BYTES = 64 << 20  # a larger file is weights
+_TIMEOUT_S = 600
+# The child finds this package, and transformers, exactly where this process would.
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from streamfeed.encode.spec import main; main(sys.argv[2:])"
+)
+
+
+def tokenizer_spec(tokenizer: object, cache_dir: Path | None) -> TokenizerSpec:
+    """Return what :func:`load_tokenizer` does, for a name or path without importing transformers here.
+
+    Raises what that does.
+    """
+    if not isinstance(tokenizer, (str, Path)):
+        return load_tokenizer(tokenizer)
+    kept = _kept_as(Path(tokenizer).expanduser(), cache_dir)
+    spec = None if kept is None else _read(kept)
+    if spec is None:
+        spec = load_tokenizer(tokenizer) if "transformers" in sys.modules else _elsewhere(str(tokenizer))
+        if kept is not None:
+            _keep(kept, spec)
+    return spec
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Load tokenizer ``NAME`` and write its spec, or what is wrong with it, to ``FILE``: the other process."""
+    name, target = arguments
+    try:
+        found = {"spec": asdict(load_tokenizer(name))}
+    except ConfigError as error:
+        found = {"error": str(error)}
+    Path(target).write_text(json.dumps(found), encoding="utf-8")
+
+
+def _elsewhere(name: str) -> TokenizerSpec:
+    with tempfile.TemporaryDirectory(prefix="streamfeed-tokenizer-") as folder:
+        target = Path(folder) / "spec.json"
+        ended = subprocess.run(  # noqa: S603 - this interpreter, our module
+            [sys.executable, "-c", _START, json.dumps(sys.path), name, str(target)],
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=_TIMEOUT_S,
+        )
+        try:
+            found = json.loads(target.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            last = ended.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            raise ConfigError(
+                f"cannot load tokenizer {name!r}: the process that loads it ended with {ended.returncode}: "
+                f"{last or 'no message'}"
+            ) from error
+    if "error" in found:
+        raise ConfigError(found["error"])
+    return TokenizerSpec(**found["spec"])
+
+
+def _kept_as(path: Path, cache_dir: Path | None) -> Path | None:
+    """Return where the spec of a folder or file is kept, None for a name on the Hub."""
+    if cache_dir is None or not path.exists():
+        return None
+    folder = path if path.is_dir() else path.parent
+    digest = xxhash.xxh3_128(f"{_LAYOUT}:{version('transformers')}:{version('tokenizers')}:{path}\n".encode())
+    try:
+        for file in sorted(folder.iterdir()):
+            if file.is_file() and file.stat().st_size <= _MOST_BYTES:
+                digest.update(f"{file.name}:{file.stat().st_size}\n".encode(errors="surrogateescape"))
+                digest.update(file.read_bytes())
+    except OSError:
+        return None
+    return cache_dir / "tokenizers" / f"{digest.hexdigest()}.json"
+
+
+def _read(path: Path) -> TokenizerSpec | None:
+    try:
+        return TokenizerSpec(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _keep(path: Path, spec: TokenizerSpec) -> None:
+    """Write by rename; a cache that cannot be written costs a load at the next start."""
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(asdict(spec), file)
+        Path(temporary).replace(path)
+    except OSError as error:
+        _LOG.warning("cannot keep the tokenizer's spec in %s: %s", path, error)
+        if temporary is not None:
+            with suppress(OSError):
+                Path(temporary).unlink()
