@@ -28,7 +28,10 @@ KINDS = ("jsonl", "jsonl.gz", "jsonl.zst", "parquet", "tar", "arrow", "arrows", 
 """The kinds of shard that the oracles run on. ``arrow`` is an Arrow file here and ``arrows`` an Arrow stream."""
 
 MORE_KINDS = ("tar.zst", "csv.gz", "csv.zst", "tsv", "tsv.gz", "tsv.zst", "lines.gz", "lines.zst")
-"""Kinds that differ from one of those above in a part that another of them has: the tests of formats alone run on them."""
+"""Kinds that are made of parts of those above: the tests of formats alone run on them."""
+
+TOPOLOGY_KINDS = tuple(kind for kind in KINDS if kind not in {"arrow", "tar.gz", "lines"})
+"""Those of the oracles' kinds whose cursors differ: ``arrow``'s are as ``parquet``'s, and so on."""
 
 ALL_KINDS = (*KINDS, *MORE_KINDS)
 SEEKABLE = ("jsonl", "parquet", "tar", "arrow", "arrows", "lines")
@@ -76,10 +79,11 @@ def kind_of_reader(kind: str) -> str:
 
 
 def as_written(kind: str, texts: Sequence[str | None]) -> list[str | None]:
-    """Return ``texts`` as shards of ``kind`` can hold them: in lines there are no newlines, and not everywhere nulls."""
+    """Return ``texts`` as shards of ``kind`` can hold them: not all have nulls, and in lines there are no newlines."""
     name = kind.partition(".")[0]
-    found = [text or "" for text in texts] if name in NO_NULLS else list(texts)
-    return [re.sub("[\r\n]+", " ", text or "") for text in found] if name == "lines" else found
+    if name == "lines":
+        return [re.sub("[\r\n]+", " ", text or "") for text in texts]
+    return [text or "" for text in texts] if name in NO_NULLS else list(texts)
 
 
 def id_of(text: str) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from streamfeed.encode.protocol import Encoded
 from streamfeed.formats.detect import make_format
+from streamfeed.lane.ahead import AheadThread
 from streamfeed.lane.lane import Lane, LaneTools
 from streamfeed.lane.state import LaneState, Place
 from streamfeed.lane.windows import Window, WindowReader
@@ -82,7 +84,7 @@ def plan_of(
     *folders: Path, kind: str = "jsonl", lanes: int = 1, weights: Sequence[float] | None = None, **changes: Any
 ) -> Plan:
     """A plan whose sources are ``folders`` of shards of ``kind``."""
-    text = "json.text" if kind == "tar" else "text"
+    text = "json.text" if kind.startswith("tar") else "text"
     tables = [table(folder, kind) for folder in folders]
     finite = changes.get("epochs") is not None
     split = split_sources(tables, [splitter(shards, text) for shards in tables], lanes, finite=finite)
@@ -152,3 +154,14 @@ def _fields(rule: Rules) -> dict[str, Any]:
 def ids(*values: int) -> NDArray[np.int32]:
     """An int32 array."""
     return np.asarray(values, dtype=np.int32)
+
+
+@contextmanager
+def ahead_thread() -> Iterator[AheadThread]:
+    """A thread that reads ahead, ended behind the block."""
+    thread = AheadThread()
+    try:
+        yield thread
+    finally:
+        thread.stop()
+        thread._thread.join()

@@ -11,7 +11,7 @@ import pytest
 from streamfeed.errors import EmptyStreamError
 from streamfeed.lane.state import Place
 from streamfeed.plan.plan import LISTED_WINDOW_DOCUMENTS
-from tests.corpora import KINDS, texts_with_ids, write_corpus, write_shard
+from tests.corpora import KINDS, as_written, texts_with_ids, write_corpus, write_shard
 from tests.lanes import plan_of, window_reader, windows_of
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def test_a_document_larger_than_a_window_is_a_window_alone_and_counted(position:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_window_never_reaches_over_an_epochs_end(kind: str, tmp_path: Path) -> None:
-    texts = texts_with_ids(21)
+    texts = as_written(kind, texts_with_ids(21))
     windows = windows_of(plan_of(corpus(tmp_path, texts, kind, 3), kind=kind, shuffle_buffer=8), last_epoch=3)
     for epoch in range(3):
         found = [text for window in windows if window.begin.epoch == epoch for text in window.texts]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -100,7 +101,7 @@ def test_a_resume_with_skips_is_exact_and_counts_nothing_twice(name: str, tmp_pa
             assert resumed.report().tally == final, taken
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "lines"])
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
 def test_a_field_that_no_record_has_is_an_error_that_lists_those_present(
     kind: str, on_error: str, tmp_path: Path, tokenizer: Any
@@ -108,7 +109,7 @@ def test_a_field_that_no_record_has_is_an_error_that_lists_those_present(
     write_shard(kind, tmp_path / f"a.{kind}", texts_with_ids(30))
     config = replace(
         stream(tmp_path, kind, tokenizer, on_error=on_error, skip_budget=10),
-        sources=[Source(str(tmp_path), text="json.body" if kind == "tar" else "body")],
+        sources=[Source(str(tmp_path), text="json.body" if kind.startswith("tar") else "body")],
     )
     with pytest.raises((RecordError, FieldError) if on_error == "raise" else (BudgetError, FieldError)) as caught:
         take(InProcessLoader(config, 2, cache_dir=CACHE), 1)
@@ -138,7 +139,7 @@ def test_a_shard_changed_since_the_run_planned_is_never_fewer_records(
 ) -> None:
     good = corpus(tmp_path, kind, lambda path, texts: write_shard(kind, path, texts))
     loader = InProcessLoader(good.config(tokenizer, on_error=on_error), 2, cache_dir=CACHE)
-    content = good.damaged.read_bytes()
+    content, stat = good.damaged.read_bytes(), good.damaged.stat()
     good.damaged.unlink()
     if happens != "removed":
         good.damaged.write_bytes(content + content if happens == "grown" else content[:-20])
@@ -146,6 +147,7 @@ def test_a_shard_changed_since_the_run_planned_is_never_fewer_records(
         take(loader)
     assert caught.value.shard == str(good.damaged)
     good.damaged.write_bytes(content)
+    os.utime(good.damaged, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     assert take(loader), "the loader goes on when the shard is back"
 
 

@@ -52,7 +52,7 @@ def test_the_texts_are_those_of_the_shards_to_the_character(tmp_path: Path, toke
         ids = documents(Run.start(config, 1, 2).take(), 3, tokenizer.eos_token_id)
         found[kind] = sorted(tokenizer.batch_decode(ids))
         assert found[kind] == sorted(texts)
-    assert all(texts == found[KINDS[0]] for texts in found.values())
+    assert all(texts == found[KINDS[0]] for kind, texts in found.items() if kind != "lines")
 
 
 def test_without_shuffling_one_lane_gives_the_listed_order(tmp_path: Path, tokenizer: Any) -> None:

@@ -17,7 +17,7 @@ from streamfeed.plan.plan import SourceHands, SourcePlan
 from streamfeed.plan.shards import ShardTable
 from streamfeed.plan.split import LADDER, PIECE_BYTES, Split, split_sources
 from streamfeed.storage.store import Store
-from tests.corpora import FIELDS, KINDS, SEEKABLE, id_of, texts_with_ids, write_shard
+from tests.corpora import FIELDS, KINDS, SEEKABLE, id_of, kind_of_reader, texts_with_ids, write_shard
 from tests.lanes import rules, splitter, table
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def ids_read(of: ShardTable, split: Split, lanes: int, kind: str) -> Counter[int
     """Read what every lane is dealt in epoch 3, and return how often each record came."""
     plan = SourcePlan(of, split.units[0], FIELDS[kind], 1.0)
     hands = SourceHands(plan, rules(lanes=lanes), 0)
-    reader = make_format(kind, FIELDS[kind])
+    reader = make_format(kind_of_reader(kind), FIELDS[kind])
     found: Counter[int] = Counter()
     for lane in range(lanes):
         for index in hands.hand(3, lane, whole=False):
