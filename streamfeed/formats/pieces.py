@@ -89,7 +89,9 @@ class LineCutter:
             yield from self._run(lines)
 
     def finish(self) -> Iterator[Run]:
-        """Yield the last line, where no newline ended it."""
+        """Yield the last line, where no newline ended it; a byte order mark alone is none."""
+        if self._first and b"".join(self._tail) == BOM:
+            return
         if self._home is not None:
             yield from self._straddler()
         elif self._tail:

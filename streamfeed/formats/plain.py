@@ -120,8 +120,9 @@ class PlainLines:
                 raise CorruptShardError(
                     file.shard, f"byte {offset}", line_too_long(), f"this is no shard of {self._decoder.what}"
                 )
-        if held:
-            yield offset, [b"".join(tail)]
+        last = b"".join(tail)
+        if last and (offset or last != BOM):
+            yield offset, [last]
 
 
 def _first_line(raw: RawFile, file: ShardFile, start: int, stop: int) -> int:
