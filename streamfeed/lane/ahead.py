@@ -2,39 +2,88 @@
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING, Generic, TypeVar
+from queue import SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from concurrent.futures import Executor, Future
 
-__all__ = ["Ahead"]
+__all__ = ["Ahead", "AheadThread"]
 
 T = TypeVar("T")
 
 
-class Ahead(Generic[T]):
-    """Draws ``depth`` items of ``items`` ahead on ``executor``, in order; an error is raised in the place of its item.
+class _Answer(NamedTuple):
+    """An item, or what was raised in its place."""
 
-    The executor must run one task at a time (one thread): a generator cannot be advanced twice at once. Without an
-    executor this is the iterator itself.
+    item: object
+    error: BaseException | None = None
+
+
+class _Request(NamedTuple):
+    items: Iterator[object]
+    answers: SimpleQueue[_Answer]
+
+
+class AheadThread:
+    """The thread on which all lanes of a worker read and encode, one request after the other.
+
+    Plain queues, since a future costs some twenty times as much and there is one for every run.
     """
 
-    def __init__(self, items: Iterator[T], executor: Executor | None, depth: int) -> None:
+    def __init__(self) -> None:
+        self._requests: SimpleQueue[_Request | None] = SimpleQueue()
+        self._stopped = False
+        self._thread = Thread(target=self._serve, name="read-ahead", daemon=True)
+        self._thread.start()
+
+    def ask(self, items: Iterator[object], answers: SimpleQueue[_Answer]) -> None:
+        """Ask for the next of ``items``; it comes to ``answers``."""
+        self._requests.put(_Request(items, answers))
+
+    def stop(self) -> None:
+        """Drop what was asked for and not begun; does not wait for what was."""
+        self._stopped = True
+        self._requests.put(None)
+
+    def _serve(self) -> None:
+        while (request := self._requests.get()) is not None and not self._stopped:
+            try:
+                answer = _Answer(next(request.items, None))
+            except BaseException as error:  # noqa: BLE001 - raised where the item is taken
+                answer = _Answer(None, error)
+            request.answers.put(answer)
+            del request, answer  # or the last run would be held until the next is asked for
+
+
+class Ahead(Generic[T]):
+    """Draws ``depth`` items of ``items`` ahead on ``thread``, in order; an error is raised in the place of its item.
+
+    Without a thread this is the iterator itself.
+    """
+
+    def __init__(self, items: Iterator[T], thread: AheadThread | None, depth: int) -> None:
         self._items = items
-        self._executor = executor
+        self._thread = thread
         self._depth = depth
-        self._coming: deque[Future[T | None]] = deque()
+        self._asked = 0
+        self._answers: SimpleQueue[_Answer] = SimpleQueue()
 
     def start(self) -> None:
         """Begin drawing; called early so that all lanes' first items are on their way before one is waited for."""
-        while self._executor is not None and len(self._coming) < self._depth:
-            self._coming.append(self._executor.submit(next, self._items, None))
+        while self._thread is not None and self._asked < self._depth:
+            self._thread.ask(self._items, self._answers)
+            self._asked += 1
 
     def take(self) -> T | None:
-        """Return the next item, or None at the end (and ever after)."""
-        if self._executor is None:
+        """Return the next item, or None at the end (and ever after); the one behind it is asked for before."""
+        if self._thread is None:
             return next(self._items, None)
         self.start()
-        return self._coming.popleft().result()
+        self._asked -= 1
+        self.start()
+        answer = self._answers.get()
+        if answer.error is not None:
+            raise answer.error
+        return cast("T | None", answer.item)

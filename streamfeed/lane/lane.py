@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from streamfeed.errors import BudgetError
-from streamfeed.lane.ahead import Ahead
+from streamfeed.lane.ahead import Ahead, AheadThread
 from streamfeed.lane.mix import Mixer, position
 from streamfeed.lane.pack import ConcatPacker, Packed
 from streamfeed.lane.runs import Run, runs
@@ -16,8 +16,6 @@ from streamfeed.lane.state import LaneState, SourceState
 from streamfeed.lane.windows import WindowReader
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -33,12 +31,12 @@ RUNS_AHEAD = 1
 
 @dataclass(frozen=True)
 class LaneTools:
-    """What all lanes of one process share. ``executor`` (one thread) reads and encodes ahead; None does it in place."""
+    """What all lanes of one process share. ``thread`` reads and encodes ahead; None does it in place."""
 
     engine: Engine
     hands: list[SourceHands]
     stores: list[Store]
-    executor: Executor | None = None
+    thread: AheadThread | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,7 @@ class Lane:
             )
             offset = state.offset if state.current == source else 0
             coming = runs(reader, tools.engine, state.sources[source], source=source, offset=offset)
-            feeds.append(Ahead(coming, tools.executor, RUNS_AHEAD))
+            feeds.append(Ahead(coming, tools.thread, RUNS_AHEAD))
         weights = [source_plan.weight for source_plan in plan.sources]
         self.number = lane
         self._mixer = Mixer(feeds, weights, state.sources, state.tally.copy())

@@ -18,11 +18,11 @@ from streamfeed.storage.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from concurrent.futures import Executor
     from pathlib import Path
 
     from streamfeed.dataset.share import Share
     from streamfeed.encode.tokenizer import TokenizerSpec
+    from streamfeed.lane.ahead import AheadThread
     from streamfeed.lane.state import LaneState
     from streamfeed.stats import ReadStats
 
@@ -85,7 +85,7 @@ class Job:
         lanes = [self.share.lane_at(slot) for slot in self.slots]
         return orjson.dumps({str(lane): self.states[lane].to_json() for lane in lanes})
 
-    def host(self, stats: ReadStats, executor: Executor | None) -> Host:
+    def host(self, stats: ReadStats, thread: AheadThread | None) -> Host:
         """Build the lanes; this is where a worker loads its tokenizer engine."""
 
         def disproved(reason: str) -> None:
@@ -96,7 +96,7 @@ class Job:
             engine=build_engine(self.tokenizer, self.verdict, check_every=self._check_every(), on_mismatch=disproved),
             hands=[SourceHands(source, self.plan.rules, index) for index, source in enumerate(self.plan.sources)],
             stores=[Store(source.storage_options, stats, fetcher) for source in self.plan.sources],
-            executor=executor,
+            thread=thread,
         )
         return Host(
             self.plan, self.share, self.slots, self.states, tools, first=self.first, first_epoch=self.first_epoch

@@ -9,7 +9,6 @@ import os
 import select
 import signal
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import parent_process
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import pyarrow as pa
 
 from streamfeed.encode.proof import thread_environment
+from streamfeed.lane.ahead import AheadThread
 from streamfeed.loader.heap import Heap
 from streamfeed.loader.job import Job, Messages
 from streamfeed.loader.ring import SLOTS, Ring, SharedObject
@@ -110,9 +110,9 @@ def _serve(arguments: WorkerArguments, line: _Line) -> NoReturn:
     stats = ReadStats()
     free = list(range(SLOTS))
     heap = Heap()
-    executor = ThreadPoolExecutor(1, thread_name_prefix="read-ahead")
+    thread = AheadThread()
     try:
-        messages = Messages(job.host(stats, executor), job)
+        messages = Messages(job.host(stats, thread), job)
         rows = 1
         while rows:
             while not free or line.has_news():
@@ -124,7 +124,7 @@ def _serve(arguments: WorkerArguments, line: _Line) -> NoReturn:
             heap.tick()
         line.wait_for_end()
     finally:
-        executor.shutdown(wait=False, cancel_futures=True)  # a failure must not wait for windows that nobody wants
+        thread.stop()  # a failure must not wait for windows that nobody wants
 
 
 def _watch(arguments: WorkerArguments) -> None:

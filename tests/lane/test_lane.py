@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from streamfeed.errors import BudgetError
 from streamfeed.lane.lane import Lane
 from streamfeed.lane.state import LaneState, Place
 from tests.corpora import KINDS, texts_with_ids, write_corpus
-from tests.lanes import EOS, SILENT, lane_of, plan_of, rows_of, texts_of, tools_for
+from tests.lanes import EOS, SILENT, ahead_thread, lane_of, plan_of, rows_of, texts_of, tools_for
 
 if TYPE_CHECKING:
     from streamfeed.plan.plan import Plan
@@ -92,8 +91,8 @@ def test_the_rows_of_a_finite_lane_are_its_documents_one_behind_the_other(tmp_pa
 def test_a_reading_thread_changes_nothing(tmp_path: Path) -> None:
     write_corpus("jsonl", tmp_path, texts_with_ids(40), shards=2)
     plan = plan_of(tmp_path, tmp_path, shuffle_buffer=8, epochs=2, weights=[1, 2])
-    with ThreadPoolExecutor(1) as executor:
-        lane = Lane(plan, 0, LaneState.start(2, 0), replace(tools_for(plan), executor=executor))
+    with ahead_thread() as thread:
+        lane = Lane(plan, 0, LaneState.start(2, 0), replace(tools_for(plan), thread=thread))
         lane.start()
         ahead = list(rows_of(lane))
     assert ahead == list(rows_of(lane_of(plan)))
