@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from streamfeed.errors import CorruptShardError, RecordError, ShardError
-from tests.corpora import texts_with_ids, write_shard
+from tests.corpora import as_written, csv_rows, texts_with_ids, write_shard
 from tests.streams import stream
 
 if TYPE_CHECKING:
@@ -117,6 +117,45 @@ def not_utf8(texts: list[str]) -> pa.Array:
     return pa.array(data, pa.binary()).view(pa.string())
 
 
+def csv_with(*replaced: bytes) -> Writer:
+    """CSV whose records 5, 6, ... are these."""
+
+    def write(path: Path, texts: list[str]) -> None:
+        rows = [csv_rows([text], first=index).partition(b"\r\n")[2] for index, text in enumerate(texts)]
+        rows[5 : 5 + len(replaced)] = replaced
+        path.write_bytes(b"".join([b"id,text\r\n", *rows]))
+
+    return write
+
+
+def arrow_of(column: Callable[[list[str]], pa.Array]) -> Writer:
+    def write(path: Path, texts: list[str]) -> None:
+        table = pa.table({"id": pa.array(range(len(texts))), "text": column(texts)})
+        with pa.ipc.new_stream(path, table.schema) as writer:
+            writer.write_table(table, max_chunksize=15)
+
+    return write
+
+
+def with_a_bad_line(path: Path, texts: list[str]) -> None:
+    lines = [text.encode() for text in as_written("lines", list(texts)) if text]
+    lines[5] = b"\xff\xfe"
+    path.write_bytes(b"\n".join(lines))
+
+
+def apart(path: Path, texts: list[str]) -> None:
+    """A compressed tar in which one member comes back to the first key at its end."""
+    members = [(f"{index:05}.json", orjson.dumps({"text": text})) for index, text in enumerate(texts)]
+    members.insert(30, ("00000.jpg", b"picture"))
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, data in members:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    path.write_bytes(gzip.compress(buffer.getvalue()))
+
+
 NO_FIELD = b'{"id": 5, "body": "x"}', b'{"id": 6, "body": "y"}'
 NO_STRING = b'{"text": 5}', b'{"text": ["a"]}', b'{"text": {"a": 1}}'
 SURROGATE = (b'{"text": "lone \\ud800 surrogate"}',)
@@ -164,6 +203,32 @@ DAMAGES |= {
         "sample '00005' at byte .*no member 'json'; members present: jpg",
         bad=1,
     ),
+    "arrow: truncated": Damage("arrow", truncated("arrow", 0.7), CorruptShardError, "footer", broken=True),
+    "arrows: truncated": Damage("arrows", truncated("arrows", 0.7), CorruptShardError, "byte .*cut off", broken=True),
+    "arrows: invalid UTF-8": Damage(
+        "arrows", arrow_of(not_utf8), RecordError, r"batch at byte \d+, row 5: .*UTF-8", bad=2
+    ),
+    "tar.gz: truncated": Damage(
+        "tar.gz", truncated("tar.gz", 0.7, parts=4), CorruptShardError, "byte .*cut off", broken=True
+    ),
+    "tar.gz: members apart": Damage(
+        "tar.gz", apart, CorruptShardError, "byte .* of the unpacked archive: .*not beside", broken=True
+    ),
+    "csv: fields, quotes and UTF-8": Damage(
+        "csv",
+        csv_with(b"5\n", b'6,"x"y\n', b"7,\xff\n"),
+        RecordError,
+        "byte .*has 1 fields, and the header names 2",
+        bad=3,
+    ),
+    "csv: truncated inside quotes": Damage(
+        "csv",
+        csv_with(b'5,"never closed\n', *[b"6,x\n"] * 34),
+        CorruptShardError,
+        "byte .*inside of the quotes",
+        broken=True,
+    ),
+    "lines: invalid UTF-8": Damage("lines", with_a_bad_line, RecordError, "byte .*is not valid UTF-8", bad=1),
     "parquet: invalid UTF-8": Damage(
         "parquet", parquet_of(not_utf8), RecordError, "row group 0, row 5: .*UTF-8", bad=2
     ),

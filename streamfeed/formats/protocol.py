@@ -75,7 +75,7 @@ class Format(Protocol):
 
     @property
     def name(self) -> str:
-        """``jsonl``, ``parquet``, ``tar``."""
+        """``jsonl``, ``parquet``, ``arrow``, ..."""
 
     def split(self, file: ShardFile, max_bytes: int) -> list[Piece] | None:
         """Cut the shard into consecutive extents of about ``max_bytes`` at most, in order, covering every record once.

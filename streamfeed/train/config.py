@@ -40,7 +40,10 @@ class DataConfig:
 
     uri: str | list[str] | None = _setting(None, "path, folder, glob, brace pattern or URL of the shards, or a list")
     text: str | None = _setting(None, "field that holds the text; left out: 'text', and in a tar the .txt member")
-    format: str | None = _setting(None, "jsonl, parquet or tar; left out: from suffix and magic bytes")
+    format: str | None = _setting(
+        None,
+        "jsonl, parquet, arrow, tar, text (a document a file), lines, csv or tsv; left out: from suffix and magic bytes",
+    )
     sources: list[SourceConfig] | None = _setting(
         None, "a mixture, instead of uri: a list of {uri, text, format, weight}"
     )
