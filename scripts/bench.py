@@ -25,7 +25,7 @@ import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ MOST_CHARACTERS = 16 << 10
 def main() -> None:
     arguments = parse()
     if arguments.measure:
-        result = {"bare": bare, "stream": stream, "soak": soak}[arguments.measure](arguments)
+        result = {"bare": bare, "stream": stream, "memory": memory, "soak": soak}[arguments.measure](arguments)
         sys.stdout.write(json.dumps(result) + "\n")
         return
     make_corpus(arguments.folder, arguments.roots)
@@ -82,7 +82,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--latency-ms", type=float, default=30.0, help="added to each request in the last row of --s3")
     parser.add_argument("--soak-gb", type=float, default=0.0)
     parser.add_argument("--source", type=json.loads, default={}, help=argparse.SUPPRESS)
-    parser.add_argument("--measure", choices=["bare", "stream", "soak"], help=argparse.SUPPRESS)
+    parser.add_argument("--measure", choices=["bare", "stream", "memory", "soak"], help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -194,7 +194,6 @@ def stream(arguments: argparse.Namespace) -> dict[str, Any]:
     began = time.perf_counter()
     loader = loader_for(arguments)
     made = time.perf_counter()
-    peak = Peak()
     batches = iter(loader)
     tokens = next(batches)["input_ids"].numel()
     first = time.perf_counter()
@@ -209,8 +208,19 @@ def stream(arguments: argparse.Namespace) -> dict[str, Any]:
         "tokens": tokens + streamed,
         "tokens_per_s": streamed / (ended - first),
         "lanes": loader.plan.lanes,
-        "peak_pss_mb": peak.stop() / 1e6,
     }
+
+
+def memory(arguments: argparse.Namespace) -> dict[str, Any]:
+    """As :func:`stream`, for the highest PSS: to ask for it stops all processes for some ten milliseconds."""
+    most = json.loads((arguments.folder / "corpus.json").read_text())["tokens"]
+    loader = loader_for(arguments)
+    with Peak() as peak:
+        for batch in loader:
+            most -= batch["input_ids"].numel()
+            if most < 0:
+                break
+    return {"peak_pss_mb": peak.highest / 1e6}
 
 
 def soak(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -232,22 +242,25 @@ def soak(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 class Peak:
-    """The highest PSS of this process and its children, sampled."""
+    """The highest PSS of this process and its children inside the block, sampled."""
 
     def __init__(self) -> None:
-        self._highest = 0
+        self.highest = 0
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
-        self._thread.start()
 
     def _sample(self) -> None:
-        while not self._done.wait(0.5):
-            self._highest = max(self._highest, tree_pss())
+        while not self._done.wait(0.25):
+            self.highest = max(self.highest, tree_pss())
 
-    def stop(self) -> int:
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
-        return max(self._highest, tree_pss())
+        self.highest = max(self.highest, tree_pss())
 
 
 def tree_pss() -> int:
@@ -308,7 +321,7 @@ def show(arguments: argparse.Namespace, rows: list[Row]) -> None:
     for _ in range(arguments.rounds):
         bares.append(measure(arguments, "bare"))
         for row in rows:
-            streams[row.label].append(measure(arguments, "stream", row))
+            streams[row.label].append(measure(arguments, "stream", row) | measure(arguments, "memory", row))
     loop = statistics.median(result["tokens_per_s"] for result in bares)
     say(f"{bares[0]['tokens'] / 1e6:.1f} M tokens; medians of {arguments.rounds} interleaved rounds")
     say(f"{'':24}{'M tokens/s':>12}{'of bare':>9}{'first batch s':>15}{'set-up s':>10}{'PSS MB':>8}")
