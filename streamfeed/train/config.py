@@ -42,7 +42,7 @@ class DataConfig:
     text: str | None = _setting(None, "field that holds the text; left out: 'text', and in a tar the .txt member")
     format: str | None = _setting(
         None,
-        "jsonl, parquet, arrow, tar, text (a document a file), lines, csv or tsv; left out: from suffix and magic bytes",
+        "jsonl, parquet, arrow, tar, text (a document a file), lines, csv, tsv; left out: from suffix and magic bytes",
     )
     sources: list[SourceConfig] | None = _setting(
         None, "a mixture, instead of uri: a list of {uri, text, format, weight}"

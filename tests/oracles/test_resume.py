@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamfeed import Source, StreamConfig
-from tests.corpora import KINDS
+from tests.corpora import CURSOR_KINDS
 from tests.streams import Batches, Run, corpus, equal, stream, take
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ def check_every_batch(config: StreamConfig, most: int | None) -> None:
         assert equal(found, rest), f"resumed behind batch {taken}"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CURSOR_KINDS)
 def test_resumes_exactly_at_every_batch_of_a_repeating_stream(kind: str, tmp_path: Path, tokenizer: Any) -> None:
     corpus(tmp_path, kind, [20, 13, 16], words=40)
     check_every_batch(stream(tmp_path, kind, tokenizer, lanes=3, shuffle_buffer=15), most=45)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CURSOR_KINDS)
 def test_resumes_exactly_at_every_batch_of_a_finite_pass(kind: str, tmp_path: Path, tokenizer: Any) -> None:
     corpus(tmp_path, kind, [20, 13, 16], words=16)
     check_every_batch(stream(tmp_path, kind, tokenizer, lanes=4, shuffle_buffer=12, epochs=2), most=None)
