@@ -9,15 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamfeed.config import Source, StreamConfig
+    from streamfeed.config import RetryPolicy, Source, StreamConfig
     from streamfeed.dataset.state import merge_states
     from streamfeed.errors import StreamfeedError
     from streamfeed.loader.loader import StreamLoader
     from streamfeed.loader.stream_dataset import StreamDataset
 
-__all__ = ["Source", "StreamConfig", "StreamDataset", "StreamLoader", "StreamfeedError", "merge_states"]
+__all__ = ["RetryPolicy", "Source", "StreamConfig", "StreamDataset", "StreamLoader", "StreamfeedError", "merge_states"]
 
 _HOMES = {
+    "RetryPolicy": "streamfeed.config",
     "Source": "streamfeed.config",
     "StreamConfig": "streamfeed.config",
     "StreamDataset": "streamfeed.loader.stream_dataset",

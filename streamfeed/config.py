@@ -1,7 +1,7 @@
 """What a stream is: :class:`Source` and :class:`StreamConfig`.
 
-Everything here is part of the stream's fingerprint (but ``epochs``, ``skip_budget`` and credentials); how a stream
-*runs* (batch size, workers, ranks) is the loader's business and free to change on resume.
+Everything here is part of the stream's fingerprint (but ``epochs``, ``skip_budget``, credentials and retries); how a
+stream *runs* (batch size, workers, ranks) is the loader's business and free to change on resume.
 """
 
 from __future__ import annotations
@@ -13,24 +13,49 @@ from typing import Any, Literal
 
 from streamfeed.errors import ConfigError
 
-__all__ = ["OnError", "Packing", "Source", "StreamConfig"]
+__all__ = ["OnError", "Packing", "RetryPolicy", "Source", "StreamConfig"]
 
 Packing = Literal["concat", "best_fit", "none"]
 OnError = Literal["raise", "skip"]
 
 
 @dataclass(frozen=True)
+class RetryPolicy:
+    """How long a store's faults are borne.
+
+    ``attempts``: requests made for one thing, the first included. Before the n-th repetition a random time of up to
+    ``first_s * 2 ** (n - 1)`` seconds, at most ``most_s``, is waited, or longer where the store asks for it
+    (Retry-After). No repetition begins later than ``total_s`` seconds after the first request. A request that brings no
+    byte for ``stall_s`` seconds is given up and counts as failed.
+    """
+
+    attempts: int = 8
+    first_s: float = 0.5
+    most_s: float = 30.0
+    total_s: float = 300.0
+    stall_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        _at_least("attempts", self.attempts, 1)
+        for name in ("first_s", "most_s", "total_s", "stall_s"):
+            value = getattr(self, name)
+            if not 0 < value < float("inf"):
+                raise ConfigError(f"{name} must be a positive number of seconds, got {value!r}")
+
+
+@dataclass(frozen=True)
 class Source:
     """One dataset of the mixture.
 
-    ``uri`` is a path, folder, glob, brace pattern or URL, or a list of them. ``text`` names the field that holds the
-    text, dotted names reach into structs (``meta.body``) and into a tar's members (``json.text``); left out, it is
-    ``text``, and in a tar the ``txt`` member; plain text has no fields. ``format`` forces ``jsonl``, ``parquet``,
-    ``arrow``, ``tar``, ``text`` (a document a file), ``lines`` (a document a line), ``csv`` or ``tsv`` where suffix and
-    magic bytes say something else. ``weight`` is the share of *tokens* that the source should have, relative to the
-    others. ``storage_options`` are fsspec's, for the URIs' store: keys, end points, tokens. They are no part of the
-    stream, and are written nowhere. Of ``hf://datasets/org/name``, a whole dataset on the Hub, ``config`` and ``split``
-    choose the files by the rules of the ``datasets`` library; left out, they are its default config and ``train``.
+    ``uri`` is a path, folder, glob, brace pattern or URL, or a list of them. ``text`` names the field that holds
+    the text, dotted names reach into structs (``meta.body``) and into a tar's members (``json.text``); left out, it
+    is ``text``, and in a tar the ``txt`` member; plain text has no fields. ``format`` forces ``jsonl``,
+    ``parquet``, ``arrow``, ``tar``, ``text`` (a document a file), ``lines`` (a document a line), ``csv`` or ``tsv``
+    where suffix and magic bytes say something else. ``weight`` is the share of *tokens* that the source should
+    have, relative to the others. ``storage_options`` are fsspec's, for the URIs' store: keys, end points, tokens.
+    They are no part of the stream, and are written nowhere; nor is ``retry``, how long faults of a remote store are
+    borne. Of ``hf://datasets/org/name``, a whole dataset on the Hub, ``config`` and ``split`` choose the files by
+    the rules of the ``datasets`` library; left out, they are its default config and ``train``.
     """
 
     uri: str | Sequence[str]
@@ -40,6 +65,7 @@ class Source:
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
     config: str | None = None
     split: str | None = None
+    retry: RetryPolicy = RetryPolicy()
 
     def __post_init__(self) -> None:
         if isinstance(self.uri, PurePath):

@@ -96,14 +96,14 @@ class Resolved:
             return self._given
         split = self._look.split
         if lanes not in {None, split.lanes}:
-            stores = [Store(source.storage_options) for source in self.config.sources]
+            stores = [Store(source.storage_options, policy=source.retry) for source in self.config.sources]
             split = _split(self.config, stores, self._look.listed, lanes)
         return _plan(self.config, self.tokenizer, self._look.listed, split)
 
 
 def _look(config: StreamConfig) -> _Look:
     """List all sources and read what cutting them takes."""
-    stores = [Store(source.storage_options) for source in config.sources]
+    stores = [Store(source.storage_options, policy=source.retry) for source in config.sources]
     listed = [_list(source, store) for source, store in zip(config.sources, stores, strict=True)]
     split = _split(config, stores, listed, None)
     return _Look(listed, split, sum(store.stats.retries for store in stores))
@@ -135,7 +135,7 @@ def _plan(config: StreamConfig, tokenizer: TokenizerSpec, listed: Sequence[_List
     ]
     return Plan(
         sources=[
-            SourcePlan(found.table, units, source.text, source.weight, source.storage_options)
+            SourcePlan(found.table, units, source.text, source.weight, source.storage_options, source.retry)
             for source, found, units in zip(config.sources, listed, split.units, strict=True)
         ],
         rules=_rules(config, split.lanes),
@@ -173,7 +173,7 @@ def fit_plan(plan: Plan, config: StreamConfig, tokenizer: TokenizerSpec) -> Plan
         said = "\n  ".join(line.replace("in the state", "in the plan") for line in lines)
         raise ConfigError(f"the plan that was passed in is of another config:\n  {said}")
     sources = [
-        replace(source, storage_options=given.storage_options)
+        replace(source, storage_options=given.storage_options, retry=given.retry)
         for source, given in zip(plan.sources, config.sources, strict=True)
     ]
     return replace(plan, sources=sources, rules=_rules(config, plan.lanes))

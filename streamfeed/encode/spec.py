@@ -59,6 +59,7 @@ def tokenizer_spec(tokenizer: object, cache_dir: Path | None) -> TokenizerSpec:
 def main(arguments: Sequence[str]) -> None:
     """Load tokenizer ``NAME`` and write its spec, or what is wrong with it, to ``FILE``: the other process."""
     name, target = arguments
+    found: dict[str, object]
     try:
         found = {"spec": asdict(load_tokenizer(name))}
     except ConfigError as error:

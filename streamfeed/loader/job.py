@@ -95,7 +95,7 @@ class Job:
         tools = LaneTools(
             engine=build_engine(self.tokenizer, self.verdict, check_every=self._check_every(), on_mismatch=disproved),
             hands=[SourceHands(source, self.plan.rules, index) for index, source in enumerate(self.plan.sources)],
-            stores=[Store(source.storage_options, stats, fetcher) for source in self.plan.sources],
+            stores=[Store(source.storage_options, stats, fetcher, source.retry) for source in self.plan.sources],
             thread=thread,
         )
         return Host(

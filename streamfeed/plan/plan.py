@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from streamfeed.config import RetryPolicy
 from streamfeed.plan.deal import Dealer
 from streamfeed.plan.shards import ShardTable, Stride, Unit, UnitTable
 
@@ -32,6 +33,7 @@ class SourcePlan:
     text: str | None
     weight: float
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import logging
 import random
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+from streamfeed.config import RetryPolicy
 from streamfeed.storage.faults import Fault, Kind, classify
 
 if TYPE_CHECKING:
@@ -25,23 +25,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _PASSING = frozenset((Kind.TRANSIENT, Kind.SHORT))
-
-
-@dataclass(frozen=True)
-class RetryPolicy:
-    """How long a store's faults are borne.
-
-    ``attempts``: requests made for one thing, the first included. Before the n-th repetition a random time of up to
-    ``first_s * 2 ** (n - 1)`` seconds, at most ``most_s``, is waited, or longer where the store asks for it
-    (Retry-After). No repetition begins later than ``total_s`` seconds after the first request. A request that brings no
-    byte for ``stall_s`` seconds is given up and counts as failed.
-    """
-
-    attempts: int = 8
-    first_s: float = 0.5
-    most_s: float = 30.0
-    total_s: float = 300.0
-    stall_s: float = 30.0
 
 
 class GaveUpError(Exception):

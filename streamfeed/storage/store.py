@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from streamfeed.config import RetryPolicy
 from streamfeed.errors import SourceError
 from streamfeed.stats import ReadStats
 from streamfeed.storage.fetch import Fetcher
@@ -24,9 +25,10 @@ __all__ = ["Store"]
 class Store:
     """Where the shards of one source are listed and opened. Made in the process that uses it, never sent to another.
 
-    ``options`` are fsspec's, for the source's URLs; they may hold secrets and appear in no message. ``stats`` counts
-    what is read. The stores of one process share a ``fetcher``, which bounds what all of them hold. ``retrier`` is for
-    tests. Local paths are opened as they are, and then nothing of this is used.
+    ``options`` are fsspec's, for the source's URLs; they may hold secrets and appear in no message. ``stats``
+    counts what is read. The stores of one process share a ``fetcher``, which bounds what all of them hold.
+    ``policy`` says how long faults are borne; ``retrier`` is for tests. Local paths are opened as they are, and
+    then nothing of this is used.
     """
 
     def __init__(
@@ -34,11 +36,13 @@ class Store:
         options: Mapping[str, Any] | None = None,
         stats: ReadStats | None = None,
         fetcher: Fetcher | None = None,
+        policy: RetryPolicy | None = None,
         retrier: Retrier | None = None,
     ) -> None:
         self._options = dict(options or {})
         self.stats = ReadStats() if stats is None else stats
         self._fetcher = fetcher
+        self._policy = RetryPolicy() if policy is None else policy
         self._retrier = retrier
         self._edge: RemoteEdge | None = None
 
@@ -74,9 +78,9 @@ class Store:
     def _remote(self) -> RemoteEdge:
         if self._edge is None:
             from streamfeed.storage.edge import RemoteEdge
-            from streamfeed.storage.retry import Retrier, RetryPolicy
+            from streamfeed.storage.retry import Retrier
 
             fetcher = self._fetcher or Fetcher()
-            retrier = self._retrier or Retrier(RetryPolicy(), self.stats)
+            retrier = self._retrier or Retrier(self._policy, self.stats)
             self._edge = RemoteEdge(self._options, self.stats, fetcher, retrier)
         return self._edge

@@ -11,7 +11,7 @@ import pytest
 
 from streamfeed.encode import spec as module
 from streamfeed.encode.spec import tokenizer_spec
-from streamfeed.encode.tokenizer import load_tokenizer
+from streamfeed.encode.tokenizer import TokenizerSpec, load_tokenizer
 from streamfeed.errors import ConfigError
 from tests.encode.tokenizer_kinds import spec_of
 
@@ -35,7 +35,7 @@ def test_a_folder_is_loaded_without_importing_transformers_here(tokenizer_folder
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found, imported = json.loads(done.stdout)
     expected = load_tokenizer(tokenizer_folder)
-    assert module.TokenizerSpec(**found) == expected
+    assert TokenizerSpec(**found) == expected
     assert not imported
     assert len(list((tmp_path / "tokenizers").iterdir())) == 1
 
@@ -66,7 +66,7 @@ def test_what_is_kept_is_used_until_a_file_of_the_folder_changes(
     folder = copied(tokenizer_folder, tmp_path / "tokenizer")
     loads: list[object] = []
 
-    def load(name: object) -> module.TokenizerSpec:
+    def load(name: object) -> TokenizerSpec:
         loads.append(name)
         return spec_of("gpt2_bpe")
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import fsspec
 import pytest
 
-from streamfeed.errors import ReadError, SourceError
+from streamfeed import RetryPolicy, Source
+from streamfeed.errors import ConfigError, ReadError, SourceError
 from streamfeed.stats import ReadStats
-from streamfeed.storage.retry import Retrier, RetryPolicy
+from streamfeed.storage.retry import Retrier
 from streamfeed.storage.store import Store
+from streamfeed.testing import Fault, Schedule, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -218,3 +220,18 @@ def test_secrets_are_in_no_error_and_no_log(caplog: pytest.LogCaptureFixture, er
 def test_a_scheme_that_nobody_knows_is_an_error_that_names_it() -> None:
     with pytest.raises(SourceError, match="nowhere"):
         Store().list(["nowhere://x/y"])
+
+
+def test_a_sources_own_retry_policy_is_the_one_that_is_obeyed(tmp_path: Path) -> None:
+    policy = RetryPolicy(attempts=3, first_s=0.001, most_s=0.001)
+    schedule = Schedule([Fault(Status(503), times=99)])
+    source = Source(f"flaky://{tmp_path}", storage_options={"schedule": schedule}, retry=policy)
+    with pytest.raises(SourceError, match="3 attempts"):
+        Store(source.storage_options, policy=source.retry).list(source.uris)
+    assert len(schedule.calls()) == 3
+
+
+@pytest.mark.parametrize("wrong", [{"attempts": 0}, {"total_s": 0.0}, {"stall_s": float("inf")}], ids=str)
+def test_a_policy_that_cannot_work_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        RetryPolicy(**wrong)
