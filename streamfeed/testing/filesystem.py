@@ -32,7 +32,7 @@ class FlakyFileSystem(AbstractFileSystem):  # type: ignore[misc]
     ``schedule`` says which calls fail and keeps the log. ``target_protocol`` and ``target_options`` name the file
     system behind (``fs`` hands one over instead, in this process). A path is what the target takes behind its protocol:
     ``flaky:///data/x`` is ``/data/x`` locally or in memory, ``flaky://bucket/key`` with ``target_protocol="s3"`` an
-    object. ``latency_s`` is added to every call. ``errors`` says whose exceptions refusals raise: ``"http"`` (aiohttp)
+    object. ``latency_s`` is added to every call. ``style`` says whose exceptions refusals raise: ``"http"`` (aiohttp)
     or ``"s3"`` (s3fs).
 
     Every entry has an ``ETag``: the target's own, or one made of size and time. An instance is never cached: to make
@@ -49,7 +49,7 @@ class FlakyFileSystem(AbstractFileSystem):  # type: ignore[misc]
         target_options: Mapping[str, Any] | None = None,
         fs: AbstractFileSystem | None = None,
         latency_s: float = 0.0,
-        errors: ErrorStyle = "http",
+        style: ErrorStyle = "http",
         **options: object,
     ) -> None:
         super().__init__(**{**options, "use_listings_cache": False})
@@ -57,7 +57,7 @@ class FlakyFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self.target = fsspec.filesystem(target_protocol, **uncached) if fs is None else fs
         self.schedule = Schedule() if schedule is None else schedule
         self._latency = latency_s
-        self._errors: ErrorStyle = errors
+        self._style: ErrorStyle = style
         self._expired: Expired | None = None
 
     @classmethod
@@ -144,13 +144,13 @@ class FlakyFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 case Reset():
                     raise reset()
                 case Status():
-                    raise refusal(self._errors, path, effect.code, effect.retry_after, effect.reason)
+                    raise refusal(self._style, path, effect.code, effect.retry_after, effect.reason)
                 case Expired():
                     self._expired = effect
                 case _:
                     pass  # has to do with the bytes
         if self._expired is not None:
-            raise refusal(self._errors, path, self._expired.code, None, "ExpiredToken")
+            raise refusal(self._style, path, self._expired.code, None, "ExpiredToken")
 
     def _entry(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         """Return a listed entry with its ETag, changed where the object has."""

@@ -183,10 +183,10 @@ class FaultyHandler(BaseHTTPRequestHandler):
         return found
 
     def shortened(self, body: bytes) -> bytes:
-        """Return what a short read leaves of ``body``."""
+        """Return what a short read leaves of ``body``: a byte at least, since a range of none cannot be said."""
         for effect in self.effects:
             if isinstance(effect, ShortRead):
-                body = body[: int(len(body) * effect.keep)]
+                body = body[: max(1, int(len(body) * effect.keep))]
         return body
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,9 +18,13 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed]:
     """A real S3 server, started when the first test asks for it (some seconds)."""
+    import botocore.session
+
     from tests.servers.seaweed import Seaweed
 
-    with Seaweed(tmp_path_factory.mktemp("seaweed")) as server:
+    # Most of what an S3 client costs is to parse the description of the API, which does not change meanwhile.
+    with pytest.MonkeyPatch.context() as patch, Seaweed(tmp_path_factory.mktemp("seaweed")) as server:
+        patch.setattr("botocore.session.create_loader", cache(botocore.session.create_loader))
         yield server
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import socket
 import subprocess
@@ -55,11 +56,12 @@ class Seaweed:
             "-s3", f"-s3.config={config}", "-s3.iam=false", "-s3.port.iceberg=0", "-s3.port.lance=0",
             f"-s3.localSocket={folder / 's3.sock'}", f"-filer.localSocket={folder / 'filer.sock'}",
             "-master.telemetry=false", "-master.electionTimeout=1s", "-master.heartbeatInterval=100ms",
-            "-master.volumeSizeLimitMB=1024", "-volume.max=100", "-volume.preStopSeconds=0",
+            "-master.volumeSizeLimitMB=1024", "-volume.max=1000", "-volume.preStopSeconds=0",
             *(f"-{part}.{name}={port}" for (part, name), port in ports.items()),
         ]  # fmt: skip
+        environment = {**os.environ, "WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"}  # one volume a bucket, not seven
         with (folder / "log").open("wb") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environment)
         try:
             self._wait()
         except BaseException:

@@ -118,10 +118,10 @@ def test_a_missing_object_is_a_file_not_found_error(file: str) -> None:
         (Status(404), FileNotFoundError, "NoSuchKey"),
     ],
 )
-def test_with_errors_of_s3_a_status_is_what_s3fs_raises(
+def test_in_the_style_of_s3_a_status_is_what_s3fs_raises(
     file: str, effect: Status, kind: type[Exception], reason: str
 ) -> None:
-    fs = flaky(Fault(effect), errors="s3")
+    fs = flaky(Fault(effect), style="s3")
     with pytest.raises(kind) as caught:
         fs.cat_file(file)
     cause = caught.value.__cause__
