@@ -65,7 +65,7 @@ class Source:
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
     config: str | None = None
     split: str | None = None
-    retry: RetryPolicy = RetryPolicy()
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
 
     def __post_init__(self) -> None:
         if isinstance(self.uri, PurePath):
