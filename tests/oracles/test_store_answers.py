@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamfeed import Source, StreamConfig
+from streamfeed.config import RetryPolicy
 from streamfeed.errors import ReadError, SourceError, StreamfeedError
-from streamfeed.storage.retry import Retrier, RetryPolicy
+from streamfeed.storage.retry import Retrier
 from streamfeed.testing import Changed, CutBody, Fault, Reset, ShortRead, Status
 from tests.corpora import FIELDS
 from tests.servers.faulty_handler import FaultyServer, ResetBody, StalledBody
@@ -133,8 +134,9 @@ def test_every_read_asks_for_a_closed_range(place: Place) -> None:
             range_of(asked.headers["range"])
 
 
-def test_a_body_that_stalls_is_given_up_and_goes_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RetryPolicy.__init__, "__defaults__", (8, 0.5, 30.0, 300.0, 0.5))
+def test_a_body_that_stalls_is_given_up_and_goes_on(place: Place) -> None:
+    impatient = [replace(source, retry=RetryPolicy(stall_s=0.5)) for source in place.config.sources]
+    place.config = replace(place.config, sources=impatient)
     never = threading.Event()
     try:
         place.server.script(Fault(StalledBody(never), op="GET", path="*001.*"))

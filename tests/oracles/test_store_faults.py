@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamfeed import Source, StreamConfig
+from streamfeed.config import RetryPolicy
 from streamfeed.errors import ReadError, SourceError
-from streamfeed.storage.retry import Retrier, RetryPolicy
+from streamfeed.storage.retry import Retrier
 from streamfeed.testing import (
     Changed,
     CutBody,
@@ -142,6 +143,14 @@ def test_a_read_that_keeps_failing_is_an_error_with_url_attempts_and_last_status
     assert equal(take(one(healed, loader.state_dict())), whole[len(found) :])
 
 
+def test_a_policy_says_how_often_a_read_is_repeated(folder: Path, tokenizer: Any, slept: list[float]) -> None:
+    config, schedule = flaky(folder, tokenizer, Fault(Status(503), op="cat_file", path="*/001.*", times=None))
+    source = replace(config.sources[0], retry=RetryPolicy(attempts=3))
+    with pytest.raises(ReadError, match="3 attempts"):
+        take(one(replace(config, sources=[source])))
+    assert sum(bool(call.effects) for call in schedule.calls()) % 3 == 0
+
+
 @pytest.mark.parametrize("effect", [Status(503), Status(429), Status(500), Reset()], ids=repr)
 @pytest.mark.parametrize("style", ["http", "s3"])
 @pytest.mark.parametrize("pattern", ["", "/*.jsonl", "/00{0,1,2}.jsonl", "/001.jsonl"])
@@ -200,14 +209,13 @@ def test_two_expired_credentials_in_a_row_are_an_error(
 
 
 def test_a_read_that_stalls_is_given_up_and_repeated(
-    folder: Path, tokenizer: Any, whole: Batches, slept: list[float], monkeypatch: pytest.MonkeyPatch
+    folder: Path, tokenizer: Any, whole: Batches, slept: list[float]
 ) -> None:
-    monkeypatch.setattr(RetryPolicy.__init__, "__defaults__", (ATTEMPTS, 0.5, 30.0, 300.0, 0.1))
-    assert RetryPolicy().stall_s == 0.1
     never = threading.Event()
     count = reads(folder, tokenizer)
     for first in (1, (count + 1) // 2, count):
         config, schedule = flaky(folder, tokenizer, Fault(Stall(never), op="cat_file", first=first, per_path=False))
+        config = replace(config, sources=[replace(config.sources[0], retry=RetryPolicy(stall_s=0.1))])
         assert equal(take(one(config)), whole), first
         assert sum(bool(call.effects) for call in schedule.calls()) == 1
     never.set()
