@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 
 import pyarrow as pa
 
 __all__ = ["Heap", "give_back"]
 
-CALLS_BETWEEN_TRIMS = 16
-"""Messages of 1 MB: about 15 MB of text. What piles up in between is most of how far memory goes up and down."""
+CALLS_BETWEEN_TRIMS = 8
+"""Messages of 1 MB: about 8 MB of text. What piles up in between is most of how far memory goes up and down."""
 
 MALLOPT_TRIM_THRESHOLD, MALLOPT_MMAP_THRESHOLD = -1, -3
 KEEP_BYTES = 32 << 20
@@ -35,7 +36,12 @@ class Heap:
             libc.mallopt(MALLOPT_TRIM_THRESHOLD, KEEP_BYTES)
 
     def tick(self) -> None:
-        """Give free pages back every so many calls, the first included: by then the engine was built."""
+        """Give free pages back every so many calls, the first included: by then the engine was built.
+
+        What there is at the first call stays, so it is kept from being looked through by every garbage collection.
+        """
+        if self._calls == 0:
+            gc.freeze()
         if self._calls % CALLS_BETWEEN_TRIMS == 0:
             give_back()
         self._calls += 1
