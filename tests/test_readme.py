@@ -69,7 +69,7 @@ def test_the_flags_of_the_main_job_are_flags(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "mixture.yaml").write_text(blocks("yaml")[0])
     found = re.findall(r"python -m streamfeed\.train(.*?)(?: +#.*)?(?:$|`)", README.replace("\\\n", ""), re.MULTILINE)
     commands = [shlex.split(words) for words in found if words.strip()]
-    assert len(commands) == 3
+    assert len(commands) == 5
     for words in commands:
         settings_of(words)
 
