@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from streamfeed.config import OnError, Packing, Source, StreamConfig
+from streamfeed.config import OnError, Packing, RetryPolicy, Source, StreamConfig
 from streamfeed.errors import ConfigError
 
 __all__ = ["DataConfig", "LoaderConfig", "ModelConfig", "Precision", "RunConfig", "SourceConfig", "TrainConfig"]
@@ -56,6 +56,7 @@ class DataConfig:
     )
     config: str | None = _setting(None, "of hf://datasets/org/name: its config; left out: the default one")
     split: str | None = _setting(None, "of hf://datasets/org/name: its split; left out: train")
+    retry: RetryPolicy = field(default_factory=RetryPolicy)  # of all sources
     tokenizer: str | None = _setting(None, "name or folder of a Hugging Face tokenizer")
     seq_len: int = _setting(1024, "tokens in a row")
     packing: Packing = _setting("concat", "how documents become rows")
@@ -102,12 +103,13 @@ class DataConfig:
     def _sources(self) -> list[Source]:
         if self.sources:
             return [
-                Source(s.uri, s.text, s.format, s.weight, s.storage_options, s.config, s.split) for s in self.sources
+                Source(s.uri, s.text, s.format, s.weight, s.storage_options, s.config, s.split, self.retry)
+                for s in self.sources
             ]
         if self.uri is None:
             raise ConfigError("no data is named: give data.uri, or a list in data.sources")
         options = self.storage_options
-        return [Source(self.uri, self.text, self.format, 1.0, options, self.config, self.split)]
+        return [Source(self.uri, self.text, self.format, 1.0, options, self.config, self.split, self.retry)]
 
 
 @dataclass(frozen=True)

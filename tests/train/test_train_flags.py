@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from streamfeed import RetryPolicy
 from streamfeed.errors import ConfigError
 from streamfeed.train.cli import main, plan
 from streamfeed.train.config import DataConfig, RunConfig, SourceConfig
@@ -209,3 +210,18 @@ def test_a_signed_url_is_saved_without_its_signature_and_must_be_given_again(tmp
         read("--config", saved).data.stream()
     again = read("--config", saved, "--data.uri", "https://host/x.jsonl?sig=other")
     assert again.data.stream().sources[0].uris == ("https://host/x.jsonl?sig=other",)
+
+
+def test_how_long_faults_are_borne_is_a_setting_of_all_sources(tmp_path: Path) -> None:
+    config = read(*DATA, "--data.retry.attempts", "3")
+    assert config.data.stream().sources[0].retry == RetryPolicy(attempts=3)
+    file = write(tmp_path, "data: {tokenizer: t, sources: [{uri: a}, {uri: b}], retry: {stall_s: 5}}")
+    listed = read("--config", str(file))
+    assert [source.retry.stall_s for source in listed.data.stream().sources] == [5.0, 5.0]
+    saved = tmp_path / "saved.yaml"
+    saved.write_text(to_yaml(listed))
+    assert read("--config", str(saved)).data.retry == listed.data.retry
+    with pytest.raises(ConfigError, match=r"--data\.retry\.atempts; the nearest is --data\.retry\.attempts"):
+        read(*DATA, "--data.retry.atempts", "3")
+    with pytest.raises(ConfigError, match="attempts must be"):
+        read(*DATA, "--data.retry.attempts", "0")
