@@ -197,7 +197,7 @@ def _list(source: Source, store: Store) -> _Listed:
     )
     if not any(listing.sizes):
         raise SourceError(f"{shown}: all {len(listing.sizes)} shards are empty (0 bytes)")
-    for kind in set(kinds):
+    for kind in set(kinds) - {"parquet", "arrow"}:  # which take any field, and tens of megabytes to import
         make_format(kind, source.text)  # refuses what cannot work before any worker starts
     table = ShardTable.build(listing.urls, listing.sizes, kinds, listing.versions)
     return _Listed(table, listing.names, kinds)

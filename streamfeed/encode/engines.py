@@ -6,7 +6,6 @@ import logging
 from typing import TYPE_CHECKING
 
 from streamfeed.encode.compare import document_ids, first_difference
-from streamfeed.encode.huggingface import HuggingFaceEngine
 from streamfeed.errors import EngineError
 
 if TYPE_CHECKING:
@@ -36,6 +35,8 @@ def build_engine(
     Set :func:`~streamfeed.encode.proof.thread_environment` first. ``on_mismatch`` gets the reason before the error is
     raised: pass :func:`~streamfeed.encode.proof.disprove`, so that the next start uses Hugging Face.
     """
+    from streamfeed.encode.huggingface import HuggingFaceEngine  # tokenizers is not needed where nothing is encoded
+
     _LOG.debug("building %s for tokenizer %s: %s", verdict.engine, spec.name, verdict.reason)
     if verdict.engine == "huggingface":
         return HuggingFaceEngine(spec.json, spec.frame)

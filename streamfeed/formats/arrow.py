@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import pyarrow as pa
 
-from streamfeed.formats.protocol import Bad, Value
+from streamfeed.formats.protocol import Bad, TextsInPlace, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["ArrowTexts", "innermost", "texts_of"]
 
 
-class ArrowTexts(Sequence[Value]):
+class ArrowTexts(TextsInPlace):
     """The values of a string array, left in Arrow's memory: strings and None as a sequence, UTF-8 through :meth:`utf8`.
 
     Takes a tenth of the time of making strings that are only made bytes again. The array must be valid UTF-8.

@@ -8,15 +8,17 @@ not.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from streamfeed.storage.files import ShardFile
 
-__all__ = ["WHOLE", "Bad", "Chunk", "Cursor", "Extent", "Format", "Value"]
+__all__ = ["WHOLE", "Bad", "Chunk", "Cursor", "Extent", "Format", "TextsInPlace", "Value"]
 
 
 class Cursor(NamedTuple):
@@ -49,6 +51,21 @@ class Bad(NamedTuple):
 
 
 Value = str | None | Bad
+
+
+class TextsInPlace(Sequence[Value]):
+    """Values that are texts or None, left where a reader has them: also to be had as UTF-8 without making strings."""
+
+    @abstractmethod
+    def utf8(self, index: int) -> memoryview | None:
+        """Return value ``index`` as UTF-8, valid as long as it is held."""
+
+    @abstractmethod
+    def run(self, start: int, most: int, most_bytes: int) -> tuple[memoryview, list[memoryview]] | None:
+        """Return consecutive texts from ``start`` on as one piece of UTF-8, and each; at most so many, so large.
+
+        None where the first is too large, and where any of the array is null or empty: those are looked at one by one.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamfeed.formats.arrow import ArrowTexts
-from streamfeed.formats.protocol import Chunk, Cursor, Format, Value
+from streamfeed.formats.protocol import Chunk, Cursor, Format, TextsInPlace, Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +28,7 @@ class UnitRecords:
         self._seek, self._skip = cursor
         self._chunks: Iterator[Chunk] = reader.read(self.file, unit.extent, cursor)
         self._values: Sequence[Value] = []
-        self._arrow: ArrowTexts | None = None
+        self._in_place: TextsInPlace | None = None
         self._next = 0
 
     @property
@@ -45,7 +44,7 @@ class UnitRecords:
                 self.file.confirm()
                 return False
             self._seek, self._skip, self._values, self._next = chunk.seek, chunk.skip, chunk.values, 0
-            self._arrow = chunk.values if isinstance(chunk.values, ArrowTexts) else None
+            self._in_place = chunk.values if isinstance(chunk.values, TextsInPlace) else None
         return True
 
     def take(self) -> Value | memoryview:
@@ -53,16 +52,16 @@ class UnitRecords:
         index = self._next
         self._next = index + 1
         self.record += 1
-        return self._values[index] if self._arrow is None else self._arrow.utf8(index)
+        return self._values[index] if self._in_place is None else self._in_place.utf8(index)
 
     def take_run(self, most: int, most_bytes: int) -> tuple[memoryview, list[memoryview]] | None:
         """Hand out consecutive texts at once, at most so many and so large: as one piece of UTF-8, and each.
 
         None, with nothing taken, where the records must be looked at one by one: take :meth:`take` then.
         """
-        if self._arrow is None or self.stride.step > 1:
+        if self._in_place is None or self.stride.step > 1:
             return None
-        found = self._arrow.run(self._next, most, most_bytes)
+        found = self._in_place.run(self._next, most, most_bytes)
         if found is not None:
             self._next += len(found[1])
             self.record += len(found[1])

@@ -7,11 +7,17 @@ After SIGKILL or ``os._exit`` the server is the last to know the place; it ends 
 from __future__ import annotations
 
 import atexit
+import os
 from contextlib import suppress
 from multiprocessing import forkserver
 from pathlib import Path
 
-import streamfeed.loader.worker  # noqa: F401 - workers are forked with it imported
+# Arrow's C++ allocates from the C library then, whose free pages a worker can give back; read when it is imported.
+os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+
+import streamfeed.encode.huggingface
+import streamfeed.formats.parquet
+import streamfeed.loader.worker  # noqa: F401 - workers are forked with all of it imported
 
 __all__: list[str] = []
 

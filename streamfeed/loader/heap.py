@@ -6,8 +6,6 @@ import contextlib
 import ctypes
 import gc
 
-import pyarrow as pa
-
 __all__ = ["Heap", "give_back"]
 
 CALLS_BETWEEN_TRIMS = 8
@@ -28,6 +26,8 @@ class Heap:
     """
 
     def __init__(self) -> None:
+        import pyarrow as pa
+
         pa.set_memory_pool(pa.system_memory_pool())
         self._calls = 0
         with contextlib.suppress(AttributeError, OSError):

@@ -13,8 +13,6 @@ from contextlib import suppress
 from multiprocessing import parent_process
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-import pyarrow as pa
-
 from streamfeed.encode.proof import thread_environment
 from streamfeed.lane.ahead import AheadThread
 from streamfeed.loader.heap import Heap
@@ -90,6 +88,8 @@ def main(arguments: WorkerArguments) -> NoReturn:
         pipe.close()
     threading.Thread(target=_watch, args=(arguments,), name="trainer-watch", daemon=True).start()
     os.environ.update(thread_environment(1))
+    import pyarrow as pa  # here, so that a trainer that only starts workers does without it
+
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     line = _Line(arguments.pipe)
