@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Parquet"]
 
 _BUFFER = 256 << 10  # a column chunk is read in steps of this, so a row group of any size needs little memory
-_BATCH = 512 << 10  # every lane holds one
+_BATCH = 256 << 10  # every lane holds one
 _MOST_ROWS = 2048  # a dictionary can hide how large its rows are
 _MOST_BYTES = 4 << 20
 _BROKEN = (pa.ArrowException, OSError, ValueError)  # the store's own failures are ReadError, which is none of these

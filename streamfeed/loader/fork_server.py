@@ -7,6 +7,7 @@ After SIGKILL or ``os._exit`` the server is the last to know the place; it ends 
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 from contextlib import suppress
 from multiprocessing import forkserver
@@ -18,6 +19,7 @@ os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 import streamfeed.encode.huggingface
 import streamfeed.formats.parquet
 import streamfeed.loader.worker  # noqa: F401 - workers are forked with all of it imported
+from streamfeed.loader.heap import give_back
 
 __all__: list[str] = []
 
@@ -31,4 +33,7 @@ def _remove_socket() -> None:
             Path(address).parent.rmdir()
 
 
+gc.collect()
+gc.freeze()  # or a worker's first collection would copy every page that it shares with the others
+give_back()
 atexit.register(_remove_socket)  # not run in forked workers: they leave by os._exit
