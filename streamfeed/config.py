@@ -7,11 +7,12 @@ stream *runs* (batch size, workers, ranks) is the loader's business and free to 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence  # noqa: TC003 - so that typing.get_type_hints works on these classes
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import PurePath
 from typing import Any, Literal
 
 from streamfeed.errors import ConfigError
+from streamfeed.redaction import redact
 
 __all__ = ["OnError", "Packing", "RetryPolicy", "Source", "StreamConfig"]
 
@@ -73,13 +74,18 @@ class Source:
         if not self.uris or not all(isinstance(uri, str) and uri for uri in self.uris):
             raise ConfigError("a source needs at least one URI, each a string that is not empty")
         if not (self.weight > 0 and self.weight < float("inf")):
-            raise ConfigError(f"source {_shown(self.uris[0])}: weight must be a positive number, got {self.weight}")
+            raise ConfigError(f"source {redact(self.uris[0])}: weight must be a positive number, got {self.weight}")
         if self.text is not None and not all(self.text.split(".")):
-            raise ConfigError(f"source {_shown(self.uris[0])}: text field {self.text!r} has an empty part")
+            raise ConfigError(f"source {redact(self.uris[0])}: text field {self.text!r} has an empty part")
         if (self.config or self.split) and not any(uri.startswith("hf://datasets/") for uri in self.uris):
             raise ConfigError(
-                f"source {_shown(self.uris[0])}: config and split are of datasets on the Hub, hf://datasets/..."
+                f"source {redact(self.uris[0])}: config and split are of datasets on the Hub, hf://datasets/..."
             )
+
+    def __repr__(self) -> str:
+        shown = {one.name: getattr(self, one.name) for one in fields(self) if one.repr}
+        shown["uri"] = redact(self.uri) if isinstance(self.uri, str) else [redact(uri) for uri in self.uri]
+        return f"Source({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     @property
     def uris(self) -> tuple[str, ...]:
@@ -131,12 +137,6 @@ class StreamConfig:
             raise ConfigError(f"seed must be in [0, 2**64), got {self.seed}")
         if self.packing != "concat":
             raise ConfigError(f"packing={self.packing!r} is not built yet; use packing='concat'")
-
-
-def _shown(uri: str) -> str:
-    """Return a URL without what may be secret in it: user, password, query."""
-    scheme, separator, rest = uri.partition("://")
-    return f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}" if separator else uri
 
 
 def _at_least(name: str, value: int, least: int) -> None:

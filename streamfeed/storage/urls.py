@@ -1,18 +1,15 @@
-"""URLs: what is local, which part is the name, and what messages may show."""
+"""URLs: what is local, and which part is the name."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
+from streamfeed.redaction import redact
+
 __all__ = ["Place", "is_remote", "name_of", "place_of", "redact"]
 
 _REMOTE = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*(?:://.*?)?::)*[A-Za-z][A-Za-z0-9+.-]*://", re.DOTALL)
-_USERINFO = re.compile(r"((?:^|::)[A-Za-z][A-Za-z0-9+.-]*://)[^/?#]*@")
-_SECRET = re.compile(
-    r"(?i)([?&](?:[^=&#]*(?:signature|credential|token|secret|password|policy|accesskey|access_key|api_?key)[^=&#]*|sig|key|auth)=)"
-    r"[^&#]*"
-)
 _WEB = ("http://", "https://")
 
 
@@ -63,10 +60,3 @@ def place_of(url: str) -> Place:
 def name_of(url: str) -> str:
     """Return the last part of the file's name, without a web address' query."""
     return place_of(url).path.rpartition("/")[2]
-
-
-def redact(url: str) -> str:
-    """Return ``url`` without user, password and the values of signing query parameters; a local path is unchanged."""
-    if "://" not in url:
-        return url
-    return _SECRET.sub(r"\1***", _USERINFO.sub(r"\1***@", url))

@@ -17,15 +17,15 @@ __all__ = ["DataConfig", "LoaderConfig", "ModelConfig", "Precision", "RunConfig"
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 
 
-def _setting(default: Any, help_text: str) -> Any:  # noqa: ANN401 - a field of any type
-    return field(default=default, metadata={"help": help_text})
+def _setting(default: Any, help_text: str, *, shown: bool = True) -> Any:  # noqa: ANN401 - a field of any type
+    return field(default=default, repr=shown, metadata={"help": help_text})
 
 
 @dataclass(frozen=True)
 class SourceConfig:
     """One entry of ``data.sources``: a dataset of a mixture."""
 
-    uri: str | list[str]
+    uri: str | list[str] = field(repr=False)  # it may be signed
     text: str | None = None
     format: str | None = None
     weight: float = 1.0
@@ -38,7 +38,9 @@ class SourceConfig:
 class DataConfig:
     """What is streamed: the settings of :class:`~streamfeed.config.StreamConfig`."""
 
-    uri: str | list[str] | None = _setting(None, "path, folder, glob, brace pattern or URL of the shards, or a list")
+    uri: str | list[str] | None = _setting(
+        None, "path, folder, glob, brace pattern or URL of the shards, or a list", shown=False
+    )
     text: str | None = _setting(None, "field that holds the text; left out: 'text', and in a tar the .txt member")
     format: str | None = _setting(
         None,
@@ -47,12 +49,10 @@ class DataConfig:
     sources: list[SourceConfig] | None = _setting(
         None, "a mixture, instead of uri: a list of {uri, text, format, weight}"
     )
-    storage_options: dict[str, Any] | None = field(
-        default=None,
-        repr=False,
-        metadata={
-            "help": "fsspec options of the store of data.uri (keys, end point), as JSON; never saved: give it again"
-        },
+    storage_options: dict[str, Any] | None = _setting(
+        None,
+        "fsspec options of the store of data.uri (keys, end point), as JSON; never saved: give it again",
+        shown=False,
     )
     config: str | None = _setting(None, "of hf://datasets/org/name: its config; left out: the default one")
     split: str | None = _setting(None, "of hf://datasets/org/name: its split; left out: train")
