@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import atexit
 import gc
-import os
 from contextlib import suppress
 from multiprocessing import forkserver
 from pathlib import Path
-
-# Arrow's C++ allocates from the C library then, whose free pages a worker can give back; read when it is imported.
-os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 import streamfeed.encode.huggingface
 import streamfeed.formats.parquet

@@ -8,8 +8,8 @@ import gc
 
 __all__ = ["Heap", "give_back"]
 
-CALLS_BETWEEN_TRIMS = 8
-"""Messages of 1 MB: about 8 MB of text. What piles up in between is most of how far memory goes up and down."""
+CALLS_BETWEEN_TRIMS = 16
+"""Messages of 1 MB: about 15 MB of text. What piles up in between is most of how far memory goes up and down."""
 
 MALLOPT_TRIM_THRESHOLD, MALLOPT_MMAP_THRESHOLD = -1, -3
 KEEP_BYTES = 32 << 20
