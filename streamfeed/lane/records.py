@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from streamfeed.errors import CorruptShardError
 from streamfeed.formats.protocol import Chunk, Cursor, Format, TextsInPlace, Value
 
 if TYPE_CHECKING:
@@ -39,7 +40,11 @@ class UnitRecords:
     def fill(self) -> bool:
         """Make sure that a record is at hand; False at the unit's end. Raises what the reader raises."""
         while self._next >= len(self._values):
-            chunk = next(self._chunks, None)
+            try:
+                chunk = next(self._chunks, None)
+            except CorruptShardError:
+                self.file.confirm()  # what was overwritten while it was read is a failure, not a shard to pass over
+                raise
             if chunk is None:
                 self.file.confirm()
                 return False

@@ -139,6 +139,8 @@ class _Folder:
         token = ""
         while True:
             answer = self._tree.ask(self.url(""), self._page(token))
+            if answer is None and token:
+                raise SourceError(f"{redact(self.url(''))}: cannot be listed: it was removed while it was listed")
             self.flat = answer != ()
             if not answer:
                 return
@@ -159,6 +161,9 @@ class _Folder:
 
     def _put(self, name: str, entry: Entry) -> None:
         """Note a file, and the folders that it is in; a folder and a file may have one name."""
+        if name.startswith("/"):  # in a store of flat keys a//b is another file than a/b
+            cause = "is in a folder without a name; list a pattern that leaves it out"
+            raise SourceError(f"{redact(self.url(name))}: {cause}, or name single files")
         folder, _, last = name.rpartition("/")
         self._levels.setdefault(folder, {})[last] = entry
         while folder:
@@ -173,7 +178,7 @@ class _Folder:
         base = base.removesuffix(self._place.tail).rstrip("/")
         if base and not path.startswith(base + "/"):
             raise SourceError(f"{redact(self.url(''))}: the listing names a file that is not in the folder")
-        return path[len(base) :].lstrip("/")
+        return path[len(base) :].removeprefix("/")
 
     def _level(self, folder: str) -> dict[str, Entry]:
         """Return what is right below ``folder`` (a name below this one); folders' names end with a slash."""
@@ -185,7 +190,7 @@ class _Folder:
             raise SourceError(f"{redact(url)}: the folder cannot be listed: there is none")
         level: dict[str, Entry] = {}
         for entry in answer[1]:
-            name = self._below(answer[0], entry.path).rstrip("/")
+            name = self._below(answer[0], entry.path).strip("/")
             if name and name[0] not in "?#" and "/" not in name:
                 level[name + "/" if entry.folder else name] = entry
         self._levels[folder] = level

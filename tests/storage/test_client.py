@@ -46,7 +46,21 @@ class HangingFileSystem(AsyncFileSystem):  # type: ignore[misc]
         return b"0123456789"[start:end]
 
 
+class WholeFileSystem(AsyncFileSystem):  # type: ignore[misc]
+    """Answers every range with the whole file, as a store does that unpacks what it sends."""
+
+    protocol = "whole"
+    cachable = False
+
+    async def _info(self, path: str, **_: Any) -> dict[str, Any]:
+        return {"name": path, "size": 10, "type": "file"}
+
+    async def _cat_file(self, path: str, **_: Any) -> bytes:
+        return b"0123456789"
+
+
 fsspec.register_implementation("hanging", HangingFileSystem)
+fsspec.register_implementation("whole", WholeFileSystem)
 
 
 def store_with(options: dict[str, Any], stats: ReadStats, attempts: int = 8) -> Store:
@@ -70,6 +84,13 @@ def test_a_read_that_always_hangs_ends_with_an_error_that_says_so() -> None:
     file = store_with({"hangs": 99}, ReadStats(), attempts=2).file("hanging://x", 10)
     with file.open() as raw, pytest.raises(ReadError, match=r"hanging://x, byte 0: .*2 attempts.*timed out"):
         raw.read(10)
+
+
+def test_a_store_that_ignores_ranges_is_an_error_and_never_other_bytes() -> None:
+    with Store().file("whole://x", 10).open() as raw:
+        assert raw.read_at(0, 10) == b"0123456789"
+        with pytest.raises(ReadError, match=r"whole://x, byte 4: .*1 attempt.*more bytes than it was asked for"):
+            raw.read_at(4, 3)
 
 
 def test_a_blocking_call_that_hangs_is_abandoned() -> None:
