@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from streamfeed.errors import CorruptShardError, FieldError, ReadError, ShardError
 from streamfeed.formats.fields import listed, text_of
 from streamfeed.formats.protocol import Chunk, Cursor, Extent, Piece, Value
+from streamfeed.storage.hub.client import hide_signatures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -81,6 +82,7 @@ def open_dataset(recipe: Recipe, address: HubAddress, files: Sequence[str], opti
     import datasets
     from datasets.data_files import DataFilesDict, DataFilesList
 
+    hide_signatures()
     module = importlib.import_module(f"datasets.packaged_modules.{recipe.module}.{recipe.module}")
     builders = [
         found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import re
 import zipfile
 from dataclasses import dataclass, field
@@ -176,6 +177,20 @@ def test_a_failed_request_is_a_failed_read_and_shows_no_signature(hub: Hub, monk
     with pytest.raises(ReadError) as failed:
         values(found, 0)
     assert SIGNATURE not in f"{failed.value}{failed.value.__cause__}"
+
+
+def test_no_log_of_a_process_that_reads_by_datasets_alone_shows_a_signature(
+    hub: Hub, caplog: pytest.LogCaptureFixture
+) -> None:
+    from tests.servers.hub import SIGNATURE
+
+    found = shards(hub, CORPORA["field"])
+    for name in ("httpx", "httpx2"):  # as in a worker, which has listed nothing
+        logging.getLogger(name).filters.clear()
+    with caplog.at_level(logging.INFO):
+        values(found, 0)
+    assert "X-Amz-Signature=***" in caplog.text
+    assert SIGNATURE not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from streamfeed.storage.urls import redact
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["HubClient", "HubFile"]
+__all__ = ["HubClient", "HubFile", "hide_signatures"]
 
 
 class HubFile(NamedTuple):
@@ -138,11 +138,16 @@ class HubClient:
 def _utils() -> Any:  # noqa: ANN401
     import huggingface_hub.utils
 
+    hide_signatures()
+    return huggingface_hub.utils
+
+
+def hide_signatures() -> None:
+    """Keep signatures out of this process' logs, whoever sends the requests to the Hub."""
     for name in ("httpx", "httpx2"):  # which of them is the version's own affair
         log = logging.getLogger(name)
         if not any(isinstance(one, _Redacted) for one in log.filters):
             log.addFilter(_Redacted())
-    return huggingface_hub.utils
 
 
 class _Redacted(logging.Filter):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamfeed.storage.client import Entry, Limits, Progress
 from streamfeed.storage.hub.address import HubAddress
-from streamfeed.storage.hub.client import HubClient, HubFile
+from streamfeed.storage.hub.client import HubClient, HubFile, hide_signatures
 
 if TYPE_CHECKING:
     from streamfeed.storage.client import Port
@@ -27,6 +27,7 @@ class HubPort:
     def __init__(self, fs: Any, other: Port) -> None:  # noqa: ANN401
         self._options = {"token": fs.token, "endpoint": fs.endpoint}
         self._other = other
+        hide_signatures()
 
     def read(self, path: str, start: int, stop: int, known: Entry, into: Progress, limits: Limits) -> None:
         """Read a range of a file of the version known."""
