@@ -94,12 +94,14 @@ class HubClient:
         with self._stream(self._file_url(address), headers) as response:
             if response.status_code != 206 and span != (0, listed.size):
                 raise RefusedError("the Hub's answer is the whole file where a range was asked for")
-            _, _, total = (response.headers.get("Content-Range") or "").rpartition("/")
+            said, _, total = str(response.headers.get("Content-Range") or "").rpartition("/")
             etag = _etag(response)
             if (total.isdigit() and int(total) != listed.size) or (listed.version and etag not in {"", listed.version}):
                 raise ChangedError
+            if response.status_code == 206 and not said.strip().startswith(f"bytes {start}-"):
+                raise RefusedError("the Hub's answer is another range than it was asked for")
             missing = stop - start
-            for piece in response.iter_bytes():
+            for piece in response.iter_raw():  # as stored, whatever the answer says of its encoding
                 take(piece[:missing])
                 missing -= min(missing, len(piece))
             if missing:
