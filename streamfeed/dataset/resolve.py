@@ -135,7 +135,9 @@ def _plan(config: StreamConfig, tokenizer: TokenizerSpec, listed: Sequence[_List
     ]
     return Plan(
         sources=[
-            SourcePlan(found.table, units, source.text, source.weight, source.storage_options, source.retry)
+            SourcePlan(
+                found.table, units, source.text, source.weight, source.storage_options, source.retry, _asked(source)
+            )
             for source, found, units in zip(config.sources, listed, split.units, strict=True)
         ],
         rules=_rules(config, split.lanes),
@@ -172,11 +174,26 @@ def fit_plan(plan: Plan, config: StreamConfig, tokenizer: TokenizerSpec) -> Plan
     if lines:
         said = "\n  ".join(line.replace("in the state", "in the plan") for line in lines)
         raise ConfigError(f"the plan that was passed in is of another config:\n  {said}")
+    for number, (source, given) in enumerate(zip(plan.sources, config.sources, strict=True)):
+        if source.asked and source.asked != _asked(given):
+            raise ConfigError(
+                f"the plan that was passed in is of another config:\n  source {number}: {_words(source.asked)} in the "
+                f"plan, {_words(_asked(given))} now"
+            )
     sources = [
         replace(source, storage_options=given.storage_options, retry=given.retry)
         for source, given in zip(plan.sources, config.sources, strict=True)
     ]
     return replace(plan, sources=sources, rules=_rules(config, plan.lanes))
+
+
+def _asked(source: Source) -> tuple[str | None, ...]:
+    """Return what the shards of ``source`` were chosen by; a URL that is signed anew is the same."""
+    return (source.format, source.config, source.split, *map(redact, source.uris))
+
+
+def _words(asked: Sequence[str | None]) -> str:
+    return ", ".join(part for part in (*asked[3:], *asked[:3]) if part)
 
 
 def _list(source: Source, store: Store) -> _Listed:

@@ -26,7 +26,11 @@ LISTED_WINDOW_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class SourcePlan:
-    """One source: its shards and units, what is read of them, and what opens its store (never shown or saved)."""
+    """One source: its shards and units, what is read of them, and what opens its store (never shown or saved).
+
+    ``asked`` is what was listed, without secrets: URIs, and what else chose the shards or their format; empty where
+    nobody says.
+    """
 
     shards: ShardTable
     units: UnitTable
@@ -34,6 +38,7 @@ class SourcePlan:
     weight: float
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
+    asked: Sequence[str | None] = ()
 
 
 @dataclass(frozen=True)

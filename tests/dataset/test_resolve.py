@@ -124,3 +124,15 @@ def test_a_plan_of_another_config_is_refused_with_what_differs(
     other = [*config.sources, *config.sources]
     with pytest.raises(ConfigError, match="another config"):
         Resolved(replace(config, sources=other), plan=plan)
+
+
+@pytest.mark.parametrize("changes", [{"uri": "elsewhere/*.jsonl"}, {"format": "lines"}])
+def test_a_plan_of_other_shards_is_refused_though_all_settings_are_the_same(
+    tmp_path: Path, tokenizer: Any, changes: dict[str, Any]
+) -> None:
+    corpus(tmp_path, "jsonl", [9, 9])
+    config = stream(tmp_path, "jsonl", tokenizer, lanes=2)
+    plan = Resolved(config).plan()
+    other = replace(config, sources=[replace(config.sources[0], **changes)])
+    with pytest.raises(ConfigError, match=r"another config:\n  source 0: .* in the plan, .*(elsewhere|lines).* now"):
+        Resolved(other, plan=plan)
