@@ -31,9 +31,15 @@ def test_a_config_is_made_without_torch() -> None:
 
 
 def test_a_worker_starts_without_torch_and_transformers() -> None:
-    loaded = modules_behind("import streamfeed.loader.worker")
-    assert "pyarrow" in loaded
+    loaded = modules_behind("import streamfeed.loader.fork_server")
+    assert {"pyarrow", "tokenizers"} <= loaded, "what all workers use is loaded once for all of them"
     assert not loaded & {"torch", "transformers"}
+
+
+def test_a_trainer_that_starts_workers_does_without_what_they_read_with() -> None:
+    loaded = modules_behind("import streamfeed.loader.loader")
+    assert "torch" in loaded
+    assert not loaded & {"pyarrow", "tokenizers", "transformers", "fsspec", "aiohttp"}
 
 
 def test_every_public_name_resolves_and_is_listed() -> None:
