@@ -96,10 +96,15 @@ class Buffers:
             return data[8:]
         if not 0 <= length <= _MOST_BUFFER:
             raise self.damaged(f"a compressed buffer says that it holds {length:,} bytes")
-        try:
-            return pa.Codec(self._batch.codec).decompress(data[8:], decompressed_size=length)
+        try:  # as a stream: a codec gives a buffer of the length that it is told, even where there was less to put in
+            with pa.CompressedInputStream(pa.BufferReader(data[8:]), self._batch.codec) as stream:
+                found = stream.read_buffer(length)
+                more = stream.read(1)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise self.damaged(f"a compressed buffer is damaged ({error})") from error
+        if len(found) < length or more:
+            raise self.damaged(f"a compressed buffer does not hold the {length:,} bytes that it says")
+        return found
 
     def _bytes(self, offset: int, size: int) -> bytes:
         begin = self._message.body + offset

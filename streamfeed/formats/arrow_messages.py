@@ -81,7 +81,7 @@ def read_message(raw: RawFile, file: ShardFile, begin: int) -> Message | None:
     except _BROKEN as error:
         raise damaged(file, begin, f"the message's metadata is damaged ({error})") from error
     if message.end < body or (message.batch and _outside(message.batch, message.end - body)):
-        raise damaged(file, begin, "the message's metadata is damaged: a buffer lies outside of its body")
+        raise damaged(file, begin, "the message's metadata is damaged: its buffers do not fit its body")
     if message.end > file.size:
         raise _cut(file, begin)
     return message
@@ -151,4 +151,6 @@ def _batch(header: Table) -> Batch:
 
 
 def _outside(batch: Batch, size: int) -> bool:
-    return batch.rows < 0 or any(offset < 0 or count < 0 or offset + count > size for offset, count in batch.buffers)
+    if batch.rows < 0 or any(count < 0 for count in batch.variadic):
+        return True
+    return any(offset < 0 or count < 0 or offset + count > size for offset, count in batch.buffers)

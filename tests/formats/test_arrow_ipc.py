@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from streamfeed.errors import CorruptShardError, FieldError
 from streamfeed.formats.arrow_ipc import ArrowIpc
+from streamfeed.formats.arrow_messages import read_message
 from streamfeed.formats.protocol import WHOLE, Bad, Cursor, Extent, Value
 from streamfeed.storage.files import ShardFile
 from tests.reading import until_corrupt, values_in
@@ -312,6 +313,43 @@ def test_a_changed_byte_gives_other_texts_or_an_error_and_never_a_crash(
     with contextlib.suppress(CorruptShardError, FieldError):
         values_of(file)
     ArrowIpc("text").split(file, 100)
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+@pytest.mark.parametrize("says", [999, 1001, 1 << 20])
+def test_a_compressed_buffer_that_holds_another_length_than_it_says_is_corrupt(
+    tmp_path: Path, codec: str, says: int
+) -> None:
+    file = shard(tmp_path / "s", {"text": ["x" * 1000]}, "stream", codec=codec)
+    with contextlib.closing(file.open()) as raw:
+        schema = read_message(raw, file, 0)
+        assert schema is not None
+        message = read_message(raw, file, schema.end)
+    assert message is not None
+    assert message.batch is not None
+    at = message.body + message.batch.buffers[2][0]
+    data = bytearray((tmp_path / "s").read_bytes())
+    data[at : at + 8] = says.to_bytes(8, "little")
+    (tmp_path / "s").write_bytes(data)
+    with pytest.raises(CorruptShardError, match="compressed buffer"):
+        values_of(file)
+
+
+@pytest.mark.parametrize("number", [-2, -(1 << 62), (1 << 62) - 1])
+def test_no_number_of_the_metadata_can_crash_a_reader(tmp_path: Path, number: int) -> None:
+    views = pa.array(["more than twelve bytes"], pa.string_view())
+    file = shard(tmp_path / "s", {"before": views, "text": views}, "stream")
+    whole = (tmp_path / "s").read_bytes()
+    refused = 0
+    for at in range(8, len(whole) - 8, 4):
+        data = bytearray(whole)
+        data[at : at + 8] = number.to_bytes(8, "little", signed=True)
+        (tmp_path / "s").write_bytes(data)
+        try:
+            values_of(file)
+        except (CorruptShardError, FieldError):
+            refused += 1
+    assert refused > len(whole) // 8
 
 
 @given(
