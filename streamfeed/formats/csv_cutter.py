@@ -32,8 +32,9 @@ class RecordCutter:
         self._opening = delimiter + _QUOTE
         self.offset = offset
         """where the open record begins"""
-        self._lines: list[bytes] = []  # whole lines of the open record, which go on inside quotes
-        self._size = 0  # bytes of these, with their newlines
+        # Whole lines of the open record, with their newlines, which go on inside quotes. Joined at once: behind a quote
+        # that is never closed they may be very many, and each as an object takes far more than its bytes.
+        self._lines = bytearray()
         self._tail: list[bytes] = []  # the open line
         self._tail_size = 0
 
@@ -45,7 +46,7 @@ class RecordCutter:
     @property
     def held(self) -> int:
         """The bytes of the open record."""
-        return self._size + self._tail_size
+        return len(self._lines) + self._tail_size
 
     def feed(self, block: bytes) -> list[Record]:
         """Return the records that ``block`` completes."""
@@ -70,13 +71,13 @@ class RecordCutter:
     def _records(self, lines: list[bytes]) -> Iterator[Record]:
         for line in lines:
             if (self._lines or _QUOTE in line) and self._ends_inside(line):
-                self._lines.append(line)
-                self._size += len(line) + 1
+                self._lines += line
+                self._lines += b"\n"
                 continue
-            data, size = line, self._size + len(line) + 1
+            data, size = line, len(self._lines) + len(line) + 1
             if self._lines:
-                data = b"\n".join([*self._lines, line])
-                self._lines, self._size = [], 0
+                data = bytes(self._lines) + line
+                self._lines = bytearray()
             data = data.removesuffix(b"\r")
             if data:
                 yield Record(self.offset, data)

@@ -23,7 +23,7 @@ BOM = b"\xef\xbb\xbf"
 _FOREIGN = (
     (b"\x1f\x8b", "gzip data"),
     (b"\x28\xb5\x2f\xfd", "zstd data"),
-    (b"PAR1", "Parquet"),
+    (b"PAR1\x15", "Parquet"),  # by what follows too: "PAR1" alone may well be how a text begins
     (b"ARROW1\0\0", "an Arrow file"),
     (b"\xff\xff\xff\xff", "an Arrow stream"),
     (b"\xff\xfe", "UTF-16 text"),
@@ -73,7 +73,7 @@ class LineDecoder(Protocol):
 def refuse_foreign(head: bytes, shard: str, what: str) -> None:
     """Refuse a shard that is plainly something else than ``what``, or every line of it would be a bad record."""
     found = next((name for magic, name in _FOREIGN if head.startswith(magic)), "")
-    if head[257:262] == b"ustar":
+    if head[257:262] == b"ustar" and b"\0" in head[:257]:
         found = "a tar"
     if found:
         cause = f"the shard is named as {what} and holds {found}"

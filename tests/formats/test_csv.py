@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import tracemalloc
 from typing import TYPE_CHECKING, Literal
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from streamfeed.errors import CorruptShardError, FieldError
 from streamfeed.formats import csv_rows
+from streamfeed.formats.csv_cutter import RecordCutter
 from streamfeed.formats.csv_rows import CsvRows
 from streamfeed.formats.protocol import WHOLE, Bad, Cursor, Value
 from streamfeed.storage.files import ShardFile
@@ -115,6 +117,17 @@ def test_a_record_without_end_is_an_error_before_it_fills_the_memory(
         values, error = until_corrupt(CsvRows("csv", "text", None).read(shard(tmp_path / "s", data), WHOLE, START))
         assert values == ["a"]
         assert (error.where, error.cause) == ("byte 12", "a record has more than 1 MiB")
+
+
+def test_many_short_lines_behind_an_open_quote_take_little_more_than_their_bytes() -> None:
+    cutter = RecordCutter(0, b",")
+    tracemalloc.start()
+    try:
+        for _ in range(16):
+            cutter.feed(b'"' * (not cutter.held) + b"ab\n" * 20_000)
+        assert tracemalloc.get_traced_memory()[0] < 2 * cutter.held
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_field_of_20_mb_is_one_record(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import gzip
 import itertools
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 from hypothesis import given
@@ -152,8 +154,21 @@ def test_a_truncated_document_is_an_error_and_no_document(tmp_path: Path, compre
     assert "cut off" in error.cause
 
 
-@pytest.mark.parametrize("head", [b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1\0\0", b"\xff\xfea\0"])
+@pytest.mark.parametrize("head", [b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"PAR1\x15", b"ARROW1\0\0", b"\xff\xfea\0"])
 def test_other_formats_under_the_name_of_text_are_refused(tmp_path: Path, head: bytes) -> None:
     for form in (WholeText(None), lines(None)):
         with pytest.raises(CorruptShardError, match=r"byte 0: the shard is named as .*text and holds "):
             values_in(form.read(shard(tmp_path / "s", head + b"\nmore"), WHOLE, START))
+
+
+@pytest.mark.parametrize("head", ["PAR1 is a gene", "ARROW1", "x" * 257 + "ustar"])
+def test_a_text_that_begins_like_another_format_is_text(tmp_path: Path, head: str) -> None:
+    for form in (WholeText(None), lines(None)):
+        assert values_in(form.read(shard(tmp_path / "s", head.encode()), WHOLE, START)) == [head]
+
+
+def test_parquet_under_the_name_of_text_is_refused_whatever_it_holds(tmp_path: Path) -> None:
+    for table in (pa.table({"text": ["a"]}), pa.table({"text": pa.array([], pa.string())})):
+        pq.write_table(table, tmp_path / "s")
+        with pytest.raises(CorruptShardError, match="holds Parquet"):
+            values_in(WholeText(None).read(shard(tmp_path / "s", (tmp_path / "s").read_bytes()), WHOLE, START))
