@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from streamfeed.encode.tokenizer import TokenizerSpec, load_tokenizer
+from streamfeed.encode.tokenizer import TokenizerSpec, is_of_folder, load_tokenizer
 from streamfeed.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ __all__ = ["main", "tokenizer_spec"]
 
 _LOG = logging.getLogger("streamfeed.encode")
 _LAYOUT = 1
-_MOST_BYTES = 64 << 20  # a larger file is weights
+_MOST_BYTES = 64 << 20  # a larger file is weights: it is known by its size and time
+_MOST_READ = 256 << 20  # bytes of all files that are read to know a folder again; where there are more, it is loaded
 _TIMEOUT_S = 600
 # The child finds this package, and transformers, exactly where this process would.
 _START = (
@@ -70,14 +71,20 @@ def main(arguments: Sequence[str]) -> None:
 def _elsewhere(name: str) -> TokenizerSpec:
     with tempfile.TemporaryDirectory(prefix="streamfeed-tokenizer-") as folder:
         target = Path(folder) / "spec.json"
-        ended = subprocess.run(  # noqa: S603 - this interpreter, our module
-            [sys.executable, "-c", _START, json.dumps(sys.path), name, str(target)],
-            check=False,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            timeout=_TIMEOUT_S,
-        )
+        try:
+            ended = subprocess.run(  # noqa: S603 - this interpreter, our module
+                [sys.executable, "-c", _START, json.dumps(sys.path), name, str(target)],
+                check=False,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                timeout=_TIMEOUT_S,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ConfigError(
+                f"cannot load tokenizer {name!r}: the process that loads it took over {_TIMEOUT_S} s; "
+                "download it to a folder, and name that"
+            ) from error
         try:
             found = json.loads(target.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -95,16 +102,30 @@ def _kept_as(path: Path, cache_dir: Path | None) -> Path | None:
     """Return where the spec of a folder or file is kept, None for a name on the Hub."""
     if cache_dir is None or not path.exists():
         return None
-    folder = path if path.is_dir() else path.parent
     digest = xxhash.xxh3_128(f"{_LAYOUT}:{version('transformers')}:{version('tokenizers')}:{path}\n".encode())
+    left = _MOST_READ
     try:
-        for file in sorted(folder.iterdir()):
-            if file.is_file() and file.stat().st_size <= _MOST_BYTES:
-                digest.update(f"{file.name}:{file.stat().st_size}\n".encode(errors="surrogateescape"))
-                digest.update(file.read_bytes())
+        for file in _files(path):
+            status = file.stat()
+            digest.update(f"{file.name}:{status.st_size}\n".encode(errors="surrogateescape"))
+            if status.st_size > _MOST_BYTES:
+                digest.update(f"{status.st_mtime_ns}\n".encode())
+                continue
+            left -= status.st_size
+            if left < 0:
+                return None
+            digest.update(file.read_bytes())
     except OSError:
         return None
     return cache_dir / "tokenizers" / f"{digest.hexdigest()}.json"
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the files that decide what ``path`` means: those of its folder, or the file alone; see load_tokenizer."""
+    if path.is_file() and not is_of_folder(path):
+        return [path]
+    folder = path if path.is_dir() else path.parent
+    return sorted(file for file in folder.iterdir() if file.is_file())
 
 
 def _read(path: Path) -> TokenizerSpec | None:

@@ -12,7 +12,7 @@ import xxhash
 from streamfeed.encode.frame import Frame
 from streamfeed.errors import ConfigError
 
-__all__ = ["TokenizerSpec", "load_tokenizer"]
+__all__ = ["TokenizerSpec", "is_of_folder", "load_tokenizer"]
 
 _SET_EOS = (
     'set one where the tokenizer is made, e.g. tokenizer.eos_token = "<|endoftext|>" before save_pretrained, '
@@ -111,11 +111,16 @@ def _from_folder_or_hub(name: str | Path) -> _Loaded:
 
 def _from_file(path: Path) -> _Loaded:
     """Load one file; beside a ``tokenizer_config.json`` it means the folder, which knows the special tokens."""
-    if path.name == "tokenizer.json" and path.with_name("tokenizer_config.json").is_file():
+    if is_of_folder(path):
         return _from_folder_or_hub(path.parent)
     from transformers import PreTrainedTokenizerFast
 
     return cast("_Loaded", PreTrainedTokenizerFast(tokenizer_file=str(path), name_or_path=str(path)))
+
+
+def is_of_folder(path: Path) -> bool:
+    """Return whether the file means its folder: a ``tokenizer.json`` beside a ``tokenizer_config.json``."""
+    return path.name == "tokenizer.json" and path.with_name("tokenizer_config.json").is_file()
 
 
 def _without_limits(name: str, text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -60,17 +61,24 @@ def copied(folder: Path, target: Path) -> Path:
     return target
 
 
-def test_what_is_kept_is_used_until_a_file_of_the_folder_changes(
-    tokenizer_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = copied(tokenizer_folder, tmp_path / "tokenizer")
-    loads: list[object] = []
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Every name that is loaded."""
+    found: list[object] = []
+    spec = spec_of("gpt2_bpe")  # which imports transformers, so that nothing is loaded elsewhere
 
     def load(name: object) -> TokenizerSpec:
-        loads.append(name)
-        return spec_of("gpt2_bpe")
+        found.append(name)
+        return spec
 
     monkeypatch.setattr(module, "load_tokenizer", load)
+    return found
+
+
+def test_what_is_kept_is_used_until_a_file_of_the_folder_changes(
+    tokenizer_folder: Path, tmp_path: Path, loads: list[object]
+) -> None:
+    folder = copied(tokenizer_folder, tmp_path / "tokenizer")
     specs = [tokenizer_spec(folder, tmp_path / "cache") for _ in range(3)]
     assert specs == [spec_of("gpt2_bpe")] * 3
     assert len(loads) == 1
@@ -90,3 +98,49 @@ def test_a_name_that_is_no_path_is_not_kept(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(module, "load_tokenizer", lambda _: spec_of("gpt2_bpe"))
     tokenizer_spec("an/organisation", tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_too_large_to_read_counts_by_its_size_and_time(
+    tokenizer_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loads: list[object]
+) -> None:
+    monkeypatch.setattr(module, "_MOST_BYTES", 100)
+    folder = copied(tokenizer_folder, tmp_path / "tokenizer")
+    for _ in range(2):
+        tokenizer_spec(folder, tmp_path / "cache")
+    assert len(loads) == 1
+    large = folder / "tokenizer.json"
+    text = large.read_text(encoding="utf-8")
+    assert len(text) > 100
+    large.write_text(text[:-1] + " ", encoding="utf-8")
+    os.utime(large, (1, 1))
+    tokenizer_spec(folder, tmp_path / "cache")
+    assert len(loads) == 2
+
+
+def test_a_file_alone_is_kept_whatever_lies_beside_it(tmp_path: Path, loads: list[object]) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}", encoding="utf-8")
+    tokenizer_spec(tmp_path / "tokenizer.json", tmp_path / "cache")
+    (tmp_path / "shard.jsonl").write_text("x", encoding="utf-8")
+    tokenizer_spec(tmp_path / "tokenizer.json", tmp_path / "cache")
+    assert len(loads) == 1
+    (tmp_path / "tokenizer_config.json").write_text("{}", encoding="utf-8")
+    tokenizer_spec(tmp_path / "tokenizer.json", tmp_path / "cache")
+    assert len(loads) == 2, "now the file means its folder"
+
+
+def test_a_folder_that_holds_a_corpus_is_not_read_to_know_it_again(
+    tokenizer_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loads: list[object]
+) -> None:
+    monkeypatch.setattr(module, "_MOST_READ", 1000)
+    for _ in range(2):
+        tokenizer_spec(tokenizer_folder, tmp_path)
+    assert len(loads) == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_load_that_takes_too_long_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "transformers", raising=False)
+    monkeypatch.setattr(module, "_START", "import threading; threading.Event().wait()")
+    monkeypatch.setattr(module, "_TIMEOUT_S", 0.2)
+    with pytest.raises(ConfigError, match=r"took over 0\.2 s"):
+        tokenizer_spec("an/organisation", None)
