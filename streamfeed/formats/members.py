@@ -25,6 +25,7 @@ _REGULAR = frozenset((0, *b"07"))
 _NO_DATA = frozenset(b"123456")  # links, devices, folders and pipes have no data, whatever their size says
 _LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _SPARSE = b"LKxgS"
 _MOST_EXTENDED = 1 << 20  # bytes of an extended header; more is damage
+_MOST_DIGITS = 20  # of a number in it; Python refuses to read some thousands with a ValueError
 
 
 class Member(NamedTuple):
@@ -158,7 +159,7 @@ def _extend(kind: int, payload: bytes, into: dict[str, str]) -> None:
 def _pax(payload: bytes) -> Iterator[tuple[str, str]]:
     while payload.strip(b"\0"):
         digits, _, _ = payload.partition(b" ")
-        length = int(digits) if digits.isdigit() else 0
+        length = int(digits) if digits.isdigit() and len(digits) <= _MOST_DIGITS else 0
         if length <= len(digits) + 1:
             return
         key, _, value = payload[len(digits) + 1 : length - 1].partition(b"=")
@@ -170,8 +171,9 @@ def _pax_size(known: dict[str, str], size: int, file: ShardFile, offset: int) ->
     text = known.get("size")
     if text is None:
         return size
-    if not text.isdecimal():
-        raise CorruptShardError(file.shard, f"byte {offset}", f"the member's size is {text!r}", "copy the shard again")
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
+        cause = f"the member's size is {text[:40]!r}"
+        raise CorruptShardError(file.shard, f"byte {offset}", cause, "copy the shard again")
     return int(text)
 
 

@@ -91,7 +91,8 @@ class _Samples:
                     if done is not None:
                         yield done
                     sample = self._new(split[0], member)
-                self._keep(member, split[1])
+                if split[1] not in sample.members:  # a second one makes the sample bad, whatever is in it
+                    self._keep(member, split[1])
                 sample.add(member, split[1])
             self._archive.drain()
         except CorruptShardError as error:

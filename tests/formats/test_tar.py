@@ -78,6 +78,21 @@ def names_thrice(names: list[str]) -> list[str]:
     return [name * 3 for name in names]
 
 
+def with_extended_header(path: Path, payload: bytes) -> ShardFile:
+    header = tarfile.TarInfo("pax")
+    header.type, header.size = tarfile.XHDTYPE, len(payload)
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        tar.addfile(header, io.BytesIO(payload))
+        tar.addfile(tarfile.TarInfo("1.txt"))
+    return ShardFile(str(path), path.stat().st_size)
+
+
+def test_a_number_too_long_to_be_one_is_damage_of_its_member_or_no_number(tmp_path: Path) -> None:
+    with pytest.raises(CorruptShardError, match=r"the member's size is '9{40}'"):
+        values_of(with_extended_header(tmp_path / "p.tar", b"5016 size=" + b"9" * 5005 + b"\n"))
+    assert values_of(with_extended_header(tmp_path / "p.tar", b"9" * 5000 + b" size=1\n")) == [""]
+
+
 def test_base_256_and_pax_sizes_are_understood(tmp_path: Path) -> None:
     file = archive(tmp_path / "s.tar", [("a.txt", b"x" * 700), ("b.txt", b"y")], tarfile.GNU_FORMAT)
     data = bytearray((tmp_path / "s.tar").read_bytes())

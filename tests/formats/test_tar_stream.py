@@ -134,6 +134,18 @@ def test_members_that_hold_no_text_take_no_memory_and_too_large_ones_are_bad(tmp
     assert peak < 4 << 20
 
 
+def test_second_members_of_one_extension_take_no_memory(tmp_path: Path) -> None:
+    data = gzip.compress(tar_of([("1.txt", bytes(1_000_000))] * 20), 1)
+    file = shard(tmp_path / "t", data)
+    tracemalloc.start()
+    (value,) = values_in(TarStream("txt", "gz").read(file, WHOLE, START))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert isinstance(value, Bad)
+    assert "two members have the same key and extension" in value.cause
+    assert peak < 5 << 20
+
+
 def test_what_is_no_tar_is_corrupt(tmp_path: Path) -> None:
     values, error = until_corrupt(
         TarStream("txt", "gz").read(shard(tmp_path / "t", gzip.compress(b"x" * 2000)), WHOLE, START)
