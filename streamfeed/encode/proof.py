@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import subprocess
-import sys
 import tempfile
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from streamfeed.encode.adversarial import SET_VERSION
+from streamfeed.encode.child import run_main
 from streamfeed.encode.trial import Outcome, thread_environment
 
 if TYPE_CHECKING:
@@ -27,11 +26,6 @@ __all__ = ["Verdict", "default_cache_dir", "disprove", "prove", "thread_environm
 _LOG = logging.getLogger("streamfeed.encode")
 _SETTINGS = {"one": 1, "default": 0}  # threads by name of the setting; 0 leaves them to the engine
 _TIMEOUT_S = 600
-# The child finds this package, and the engines, exactly where this process did.
-_START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from streamfeed.encode.trial import main; main(sys.argv[2:])"
-)
 
 
 @dataclass(frozen=True)
@@ -99,24 +93,15 @@ def _decide(spec: TokenizerSpec) -> Verdict:
 
 def _trial(folder: Path, result: str, *arguments: str) -> Outcome:
     """Run one trial in a process; raises :class:`_InconclusiveError` where it timed out or died."""
-    command = [sys.executable, "-c", _START, json.dumps(sys.path), *arguments]
     try:
-        ended = subprocess.run(  # noqa: S603 - this interpreter, our module
-            command,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            timeout=_TIMEOUT_S,
-        )
-    except subprocess.TimeoutExpired as error:
+        ended = run_main("streamfeed.encode.trial", arguments, _TIMEOUT_S)
+    except TimeoutError as error:
         raise _InconclusiveError(f"the {arguments[0]} trial of fastokens took over {_TIMEOUT_S} s") from error
     try:
         return Outcome(**json.loads((folder / f"{result}.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        last = ended.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
         raise _InconclusiveError(
-            f"the {arguments[0]} trial of fastokens died with exit code {ended.returncode}: {last or 'no message'}"
+            f"the {arguments[0]} trial of fastokens died with exit code {ended.code}: {ended.message}"
         ) from error
 
 

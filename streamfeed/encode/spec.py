@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import subprocess
 import sys
 import tempfile
 from contextlib import suppress
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
+from streamfeed.encode.child import run_main
 from streamfeed.encode.tokenizer import TokenizerSpec, is_of_folder, load_tokenizer
 from streamfeed.errors import ConfigError
 
@@ -34,11 +34,6 @@ _LAYOUT = 1
 _MOST_BYTES = 64 << 20  # a larger file is weights: it is known by its size and time
 _MOST_READ = 256 << 20  # bytes of all files that are read to know a folder again; where there are more, it is loaded
 _TIMEOUT_S = 600
-# The child finds this package, and transformers, exactly where this process would.
-_START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from streamfeed.encode.spec import main; main(sys.argv[2:])"
-)
 
 
 def tokenizer_spec(tokenizer: object, cache_dir: Path | None) -> TokenizerSpec:
@@ -72,15 +67,8 @@ def _elsewhere(name: str) -> TokenizerSpec:
     with tempfile.TemporaryDirectory(prefix="streamfeed-tokenizer-") as folder:
         target = Path(folder) / "spec.json"
         try:
-            ended = subprocess.run(  # noqa: S603 - this interpreter, our module
-                [sys.executable, "-c", _START, json.dumps(sys.path), name, str(target)],
-                check=False,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                timeout=_TIMEOUT_S,
-            )
-        except subprocess.TimeoutExpired as error:
+            ended = run_main(__name__, [name, str(target)], _TIMEOUT_S)
+        except TimeoutError as error:
             raise ConfigError(
                 f"cannot load tokenizer {name!r}: the process that loads it took over {_TIMEOUT_S} s; "
                 "download it to a folder, and name that"
@@ -88,10 +76,8 @@ def _elsewhere(name: str) -> TokenizerSpec:
         try:
             found = json.loads(target.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            last = ended.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
             raise ConfigError(
-                f"cannot load tokenizer {name!r}: the process that loads it ended with {ended.returncode}: "
-                f"{last or 'no message'}"
+                f"cannot load tokenizer {name!r}: the process that loads it ended with {ended.code}: {ended.message}"
             ) from error
     if "error" in found:
         raise ConfigError(found["error"])

@@ -9,7 +9,7 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from streamfeed.encode import proof, trial
+from streamfeed.encode import child, proof, trial
 from streamfeed.encode.adversarial import documents
 from streamfeed.encode.engines import build_engine
 from streamfeed.encode.fast import FastokensEngine
@@ -103,7 +103,7 @@ def test_a_wrong_engine_is_refused_by_the_trial(tmp_path: Path, monkeypatch: pyt
 def test_an_engine_that_kills_its_process_is_not_used_and_tried_again_next_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proof, "_START", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    monkeypatch.setattr(child, "_START", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
     verdict = prove(spec_of("gpt2_bpe"), tmp_path)
     assert verdict.engine == "huggingface"
     assert "died with exit code -11" in verdict.reason

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from streamfeed.encode import child
 from streamfeed.encode import spec as module
 from streamfeed.encode.spec import tokenizer_spec
 from streamfeed.encode.tokenizer import TokenizerSpec, load_tokenizer
@@ -140,7 +141,7 @@ def test_a_folder_that_holds_a_corpus_is_not_read_to_know_it_again(
 
 def test_a_load_that_takes_too_long_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "transformers", raising=False)
-    monkeypatch.setattr(module, "_START", "import threading; threading.Event().wait()")
+    monkeypatch.setattr(child, "_START", "import threading; threading.Event().wait()")
     monkeypatch.setattr(module, "_TIMEOUT_S", 0.2)
     with pytest.raises(ConfigError, match=r"took over 0\.2 s"):
         tokenizer_spec("an/organisation", None)
