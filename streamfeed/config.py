@@ -6,12 +6,13 @@ stream *runs* (batch size, workers, ranks) is the loader's business and free to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence  # noqa: TC003 - so that typing.get_type_hints works on these classes
+from collections.abc import Callable, Mapping, Sequence  # noqa: TC003 - so that typing.get_type_hints works on these classes
 from dataclasses import dataclass, field, fields
 from pathlib import PurePath
 from typing import Any, Literal
 
 from streamfeed.errors import ConfigError
+from streamfeed.objectives import Classification, Lm, Map, Objective
 from streamfeed.redaction import redact
 
 __all__ = ["OnError", "Packing", "RetryPolicy", "Source", "StreamConfig"]
@@ -57,6 +58,9 @@ class Source:
     They are no part of the stream, and are written nowhere; nor is ``retry``, how long faults of a remote store are
     borne. Of ``hf://datasets/org/name``, a whole dataset on the Hub, ``config`` and ``split`` choose the files by
     the rules of the ``datasets`` library; left out, they are its default config and ``train``.
+
+    ``map`` is a user's own function, or a :class:`Map` of one, run on every record before the objective; ``fields`` are
+    those that it gets, left out: those that the objective reads.
     """
 
     uri: str | Sequence[str]
@@ -67,6 +71,8 @@ class Source:
     config: str | None = None
     split: str | None = None
     retry: RetryPolicy = field(default_factory=RetryPolicy)
+    map: Map | Callable[..., Any] | None = None
+    fields: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.uri, PurePath):
@@ -77,10 +83,20 @@ class Source:
             raise ConfigError(f"source {redact(self.uris[0])}: weight must be a positive number, got {self.weight}")
         if self.text is not None and not all(self.text.split(".")):
             raise ConfigError(f"source {redact(self.uris[0])}: text field {self.text!r} has an empty part")
+        if self.map is not None and not isinstance(self.map, Map):
+            object.__setattr__(self, "map", Map(self.map))
+        if self.fields is not None and (self.map is None or isinstance(self.fields, str) or not self.fields):
+            raise ConfigError(f"source {redact(self.uris[0])}: fields is a list of names, for a map function to read")
         if (self.config or self.split) and not any(uri.startswith("hf://datasets/") for uri in self.uris):
             raise ConfigError(
                 f"source {redact(self.uris[0])}: config and split are of datasets on the Hub, hf://datasets/..."
             )
+
+    @property
+    def mapping(self) -> Map | None:
+        """The user's function with its settings."""
+        assert self.map is None or isinstance(self.map, Map)
+        return self.map
 
     def __repr__(self) -> str:
         shown = {one.name: getattr(self, one.name) for one in fields(self) if one.repr}
@@ -101,6 +117,10 @@ class StreamConfig:
     ``shuffle_buffer`` is counted in documents over the whole run, 0 keeps the listed order. ``window_bytes`` bounds the
     UTF-8 bytes of text that one lane's window holds (a larger document is a window alone). ``epochs=None`` repeats for
     ever. ``on_error="skip"`` passes over what the bytes prove bad, at most ``skip_budget`` times.
+
+    ``objective`` says what a record becomes. ``packing`` is how samples become rows: ``concat`` lays them end to end,
+    ``best_fit`` puts whole ones together and pads, ``none`` makes a row of each. ``group_by_length`` (of ``none``) puts
+    samples of about the same length into rows that follow each other.
     """
 
     sources: Sequence[Source]
@@ -114,6 +134,8 @@ class StreamConfig:
     epochs: int | None = None
     on_error: OnError = "raise"
     skip_budget: int = 1000
+    objective: Objective = field(default_factory=Lm)
+    group_by_length: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.sources, Source):
@@ -135,8 +157,12 @@ class StreamConfig:
             _at_least("epochs", self.epochs, 1)
         if not 0 <= self.seed < 1 << 64:
             raise ConfigError(f"seed must be in [0, 2**64), got {self.seed}")
-        if self.packing != "concat":
-            raise ConfigError(f"packing={self.packing!r} is not built yet; use packing='concat'")
+        if not isinstance(self.objective, Objective):
+            raise ConfigError(f"objective takes an object, as in Lm() or Chat(), got {self.objective!r}")
+        if isinstance(self.objective, Classification) and self.packing != "none":
+            raise ConfigError(f"classification has one sample a row: set packing='none', not {self.packing!r}")
+        if self.group_by_length and self.packing != "none":
+            raise ConfigError(f"group_by_length is for packing='none', where rows have lengths, not {self.packing!r}")
 
 
 def _at_least(name: str, value: int, least: int) -> None:

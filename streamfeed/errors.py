@@ -13,6 +13,7 @@
     ├── BudgetError           more bad records than ``on_error="skip"`` may pass over
     ├── EmptyStreamError      a whole epoch without a row
     ├── EngineError           a tokenizer engine gave other ids than Hugging Face
+    ├── MapError              the user's own function failed, or returned what is no record
     ├── StateError            a state that does not fit this stream
     │   └── ReplayError       the bytes read again are not those of the first reading
     └── WorkerError           a worker process died, or raised
@@ -31,6 +32,7 @@ __all__ = [
     "EmptyStreamError",
     "EngineError",
     "FieldError",
+    "MapError",
     "ReadError",
     "RecordError",
     "ReplayError",
@@ -106,6 +108,10 @@ class EmptyStreamError(StreamfeedError):
 
 class EngineError(StreamfeedError):
     """A tokenizer engine gave other ids than Hugging Face, or cannot run."""
+
+
+class MapError(StreamfeedError):
+    """The user's own function raised, or returned what the objective cannot take; never skipped."""
 
 
 class StateError(StreamfeedError, ValueError):

@@ -39,6 +39,16 @@ class Tally:
     """shards given up part-way by ``on_error="skip"`` (the rest of each is unread)"""
     oversized: int = 0
     """documents larger than ``window_bytes``, each a window alone"""
+    mapped_out: int = 0
+    """records for which the user's function returned nothing"""
+    truncated: int = 0
+    """samples cut to the length of a row, what is behind it lost (classification alone does that)"""
+    cut: int = 0
+    """samples longer than a row, cut into several rows (without loss)"""
+    long: int = 0
+    """documents encoded in several parts because of their size"""
+    controls: int = 0
+    """control strings, such as ``<|endoftext|>``, found in texts and kept as text"""
 
     def add(self, other: Tally) -> None:
         """Add the counts of ``other`` to these."""
@@ -47,7 +57,7 @@ class Tally:
 
     def copy(self) -> Tally:
         """Return an independent copy."""
-        return Tally(self.records, self.null, self.empty, self.skipped, self.broken_shards, self.oversized)
+        return Tally(*(getattr(self, name) for name in TALLY_NAMES))
 
     def counts(self) -> dict[str, int]:
         """Return the counts that are not zero, by name."""
@@ -55,8 +65,34 @@ class Tally:
 
     def dropped(self) -> str:
         """Say in words what did not become tokens; empty when everything did."""
-        names = ("null", "empty", "skipped", "broken_shards")
-        return ", ".join(f"{getattr(self, name):,} {name.replace('_', ' ')}" for name in names if getattr(self, name))
+        return _listed(
+            self,
+            {name: name.replace("_", " ") for name in ("null", "empty", "skipped", "broken_shards")}
+            | {"mapped_out": "dropped by map"},
+        )
+
+    def remarks(self) -> str:
+        """Say in words what happened to records that did become tokens; empty when nothing did."""
+        return _listed(self, _REMARKS)
+
+
+_DROPPED = {
+    "null": "null",
+    "empty": "empty",
+    "skipped": "skipped",
+    "broken_shards": "broken shards",
+    "mapped_out": "dropped by map",
+}
+_REMARKS = {
+    "truncated": "truncated to a row",
+    "cut": "cut into several rows",
+    "long": "encoded in parts",
+    "controls": "control strings kept as text",
+}
+
+
+def _listed(tally: Tally, names: dict[str, str]) -> str:
+    return ", ".join(f"{count:,} {words}" for name, words in names.items() if (count := getattr(tally, name)))
 
 
 TALLY_NAMES = tuple(field.name for field in fields(Tally))

@@ -10,6 +10,7 @@ import numpy as np
 
 from streamfeed.encode.protocol import Encoded
 from streamfeed.formats.detect import make_format
+from streamfeed.formats.shape import Shape
 from streamfeed.lane.ahead import AheadThread
 from streamfeed.lane.lane import Lane, LaneTools
 from streamfeed.lane.state import LaneState, Place
@@ -60,7 +61,7 @@ def table(folder: Path, kind: str) -> ShardTable:
 
 def splitter(shards: ShardTable, text: str | None = "text") -> Splitter:
     """The function that cuts a shard of ``shards``, as ``resolve`` makes it."""
-    return lambda shard, max_bytes: make_format(shards.kind(shard), text).split(
+    return lambda shard, max_bytes: make_format(shards.kind(shard), Shape(text)).split(
         ShardFile(shards.url(shard), int(shards.sizes[shard])), max_bytes
     )
 
@@ -90,7 +91,7 @@ def plan_of(
     split = split_sources(tables, [splitter(shards, text) for shards in tables], lanes, finite=finite)
     shares = [1.0] * len(folders) if weights is None else weights
     sources = [
-        SourcePlan(shards, units, text, weight)
+        SourcePlan(shards, units, Shape(text), weight)
         for shards, units, weight in zip(tables, split.units, shares, strict=True)
     ]
     return Plan(sources, rules(**changes, lanes=split.lanes), {})

@@ -14,6 +14,7 @@ from streamfeed.formats.hub_shards import fitted
 from streamfeed.formats.saved import without_saved_files
 from streamfeed.plan.fingerprint import differences, fingerprint, source_print
 from streamfeed.plan.plan import Plan, Rules, SourcePlan
+from streamfeed.plan.shapes import read_shape
 from streamfeed.plan.shards import ShardTable
 from streamfeed.plan.split import Split, Splitter, split_sources
 from streamfeed.storage.store import Store
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from streamfeed.config import Source, StreamConfig
     from streamfeed.encode.tokenizer import TokenizerSpec
     from streamfeed.formats.protocol import Piece
+    from streamfeed.formats.shape import Shape
 
 __all__ = ["Once", "Resolved", "fit_plan"]
 
@@ -104,26 +106,29 @@ class Resolved:
 def _look(config: StreamConfig) -> _Look:
     """List all sources and read what cutting them takes."""
     stores = [Store(source.storage_options, policy=source.retry) for source in config.sources]
-    listed = [_list(source, store) for source, store in zip(config.sources, stores, strict=True)]
+    listed = [
+        _list(source, read_shape(source, config.objective), store)
+        for source, store in zip(config.sources, stores, strict=True)
+    ]
     split = _split(config, stores, listed, None)
     return _Look(listed, split, sum(store.stats.retries for store in stores))
 
 
 def _split(config: StreamConfig, stores: Sequence[Store], listed: Sequence[_Listed], lanes: int | None) -> Split:
     splitters = [
-        _splitter(source, store, found.table)
+        _splitter(read_shape(source, config.objective), store, found.table)
         for source, store, found in zip(config.sources, stores, listed, strict=True)
     ]
     tables = [found.table for found in listed]
     return split_sources(tables, splitters, lanes or config.lanes, finite=config.epochs is not None)
 
 
-def _splitter(source: Source, store: Store, table: ShardTable) -> Splitter:
+def _splitter(shape: Shape, store: Store, table: ShardTable) -> Splitter:
     """Return the function that cuts a shard of a source."""
 
     def split(shard: int, max_bytes: int) -> list[Piece] | None:
         file = store.file(table.url(shard), int(table.sizes[shard]), table.version(shard))
-        return make_format(table.kind(shard), source.text).split(file, max_bytes)
+        return make_format(table.kind(shard), shape).split(file, max_bytes)
 
     return split
 
@@ -136,7 +141,13 @@ def _plan(config: StreamConfig, tokenizer: TokenizerSpec, listed: Sequence[_List
     return Plan(
         sources=[
             SourcePlan(
-                found.table, units, source.text, source.weight, source.storage_options, source.retry, _asked(source)
+                found.table,
+                units,
+                read_shape(source, config.objective),
+                source.weight,
+                source.storage_options,
+                source.retry,
+                _asked(source),
             )
             for source, found, units in zip(config.sources, listed, split.units, strict=True)
         ],
@@ -196,7 +207,7 @@ def _words(asked: Sequence[str | None]) -> str:
     return ", ".join(part for part in (*asked[3:], *asked[:3]) if part)
 
 
-def _list(source: Source, store: Store) -> _Listed:
+def _list(source: Source, shape: Shape, store: Store) -> _Listed:
     found = without_saved_files(store.list(source.uris, source.config, source.split), store)
     listing, stated = fitted(found, store, source.format)
     kinds = [
@@ -215,6 +226,6 @@ def _list(source: Source, store: Store) -> _Listed:
     if not any(listing.sizes):
         raise SourceError(f"{shown}: all {len(listing.sizes)} shards are empty (0 bytes)")
     for kind in set(kinds) - {"parquet", "arrow"}:  # which take any field, and tens of megabytes to import
-        make_format(kind, source.text)  # refuses what cannot work before any worker starts
+        make_format(kind, shape)  # refuses what cannot work before any worker starts
     table = ShardTable.build(listing.urls, listing.sizes, kinds, listing.versions)
     return _Listed(table, listing.names, kinds)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import xxhash
 
 from streamfeed.encode.frame import Frame
 from streamfeed.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["TokenizerSpec", "is_of_folder", "load_tokenizer"]
 
@@ -26,21 +29,36 @@ class TokenizerSpec:
 
     ``json`` is what the loaded tokenizer means (it can differ from the file on disk), without truncation and padding.
     ``fingerprint`` is the xxh3_128 hex of ``json`` and the special ids. ``bos_id`` is set only where the tokenizer
-    itself puts a BOS in front of a text. ``vocab_size`` counts added tokens.
+    itself puts a BOS in front of a text. ``vocab_size`` counts added tokens. ``chat_template`` is Jinja text, and
+    ``specials`` what it may name: ``bos_token`` and so on. ``type_ids`` says that its models take token types.
     """
 
     json: str
     fingerprint: str
-    eos_id: int
+    eos_id: int | None
     bos_id: int | None
     pad_id: int | None
     vocab_size: int
     name: str
+    mask_id: int | None = None
+    chat_template: str | None = None
+    specials: Mapping[str, str] = field(default_factory=dict)
+    type_ids: bool = False
 
     @property
     def frame(self) -> Frame:
-        """The special tokens that engines put around a document."""
+        """The special tokens that engines put around a document.
+
+        Raises :class:`~streamfeed.errors.ConfigError` where the tokenizer has no EOS.
+        """
+        if self.eos_id is None:
+            raise ConfigError(f"tokenizer {self.name} has no EOS token, which ends every document; {_SET_EOS}")
         return Frame(self.bos_id, self.eos_id)
+
+    @property
+    def padding(self) -> int:
+        """The id that fills rows: the pad, else the EOS, else 0. No length is ever read off it."""
+        return next((token for token in (self.pad_id, self.eos_id) if token is not None), 0)
 
 
 class _Loaded(Protocol):

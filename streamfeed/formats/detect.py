@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from streamfeed.formats.compressed import Compression
     from streamfeed.formats.lines import LineDecoder
     from streamfeed.formats.protocol import Format
+    from streamfeed.formats.shape import Shape
     from streamfeed.storage.files import ShardFile
     from streamfeed.storage.raw import RawFile
 
@@ -129,12 +130,15 @@ def _unpacked(raw: RawFile, file: ShardFile, compression: Compression) -> bytes:
     return data
 
 
-def make_format(kind: str, text: str | None) -> Format:
-    """Return the reader of ``kind``, one of :data:`KINDS` or a recipe's, for the field ``text``.
+def make_format(kind: str, shape: Shape) -> Format:
+    """Return the reader of ``kind``, one of :data:`KINDS` or a recipe's, for records of ``shape``.
 
-    ``None`` is the field ``text``, and in a tar the ``txt`` member. Raises :class:`~streamfeed.errors.ConfigError` for
-    a field of plain text, which has none.
+    A text without a name is the field ``text``, and in a tar the ``txt`` member. Raises
+    :class:`~streamfeed.errors.ConfigError` for a field of plain text, which has none.
     """
+    if not shape.plain:
+        raise NotImplementedError
+    text = shape.text
     if kind.startswith(BY_DATASETS):
         from streamfeed.formats.hub import HubShards
         from streamfeed.formats.recipe import Recipe

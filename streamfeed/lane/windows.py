@@ -132,7 +132,7 @@ class WindowReader:
         index = int(self._hands.hand(place.epoch, self._lane, whole=place.whole)[place.unit])
         unit = self._hands.unit(index, whole=place.whole)
         if unit.kind not in self._formats:
-            self._formats[unit.kind] = make_format(unit.kind, self._plan.text)
+            self._formats[unit.kind] = make_format(unit.kind, self._plan.shape)
         return UnitRecords(unit, self._formats[unit.kind], self._store, Cursor(place.seek, place.skip), place.record)
 
     @property

@@ -184,7 +184,7 @@ class StreamLoader:
         else:
             self._workers.extend(start_workers(self._context, jobs))
             channels = list(self._workers)
-        pad = self.tokenizer.eos_id if self.tokenizer.pad_id is None else self.tokenizer.pad_id
+        pad = self.tokenizer.padding
         reader = RankReader(share, channels, first, [job.lanes_json() for job in jobs])
         return Assembler(reader, self.batch_size, self.config.seq_len, pad)
 

@@ -118,7 +118,7 @@ class StreamDataset(IterableDataset[Row]):
     def _rows(self, job: Job) -> Iterator[Row]:
         messages = Messages(job.host(ReadStats(), None), job)
         buffers = Buffers.private(job.rows, job.seq_len)
-        pad = self.tokenizer.eos_id if self.tokenizer.pad_id is None else self.tokenizer.pad_id
+        pad = self.tokenizer.padding
         while True:
             message = messages.next(buffers)
             self._states = message.states

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from streamfeed.config import OnError
+    from streamfeed.formats.shape import Shape
 
 __all__ = ["Plan", "Rules", "SourceHands", "SourcePlan"]
 
@@ -34,7 +35,7 @@ class SourcePlan:
 
     shards: ShardTable
     units: UnitTable
-    text: str | None
+    shape: Shape
     weight: float
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
     retry: RetryPolicy = field(default_factory=RetryPolicy)

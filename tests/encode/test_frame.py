@@ -51,6 +51,7 @@ def test_the_frame_replaces_whatever_the_tokenizer_would_add(build: type[Engine]
             "special_tokens": {"e": {"id": "e", "ids": [spec.eos_id], "tokens": ["e"]}},
         },
     }[own]
+    assert spec.eos_id is not None
     frame = Frame(bos, spec.eos_id)
     ids = build(json.dumps(parsed), frame).encode(["import os", "", "x"])  # type: ignore[call-arg]
     plain = build(spec.json, Frame(None, spec.eos_id)).encode(["import os", "x"])  # type: ignore[call-arg]

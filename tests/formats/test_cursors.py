@@ -8,6 +8,7 @@ import pytest
 
 from streamfeed.formats.detect import make_format
 from streamfeed.formats.protocol import WHOLE, Chunk, Cursor, Value
+from streamfeed.formats.shape import Shape
 from streamfeed.storage.files import ShardFile
 from tests.corpora import ALL_KINDS, FIELDS, SEEKABLE, as_written, kind_of_reader, texts_with_ids, write_shard
 
@@ -31,7 +32,7 @@ def values_of(chunks: Iterable[Chunk]) -> list[Value]:
 
 @pytest.mark.parametrize("kind", ALL_KINDS)
 def test_reading_from_every_record_s_cursor_gives_exactly_the_rest(tmp_path: Path, kind: str) -> None:
-    file, form = shard(tmp_path, kind, TEXTS), make_format(kind_of_reader(kind), FIELDS[kind])
+    file, form = shard(tmp_path, kind, TEXTS), make_format(kind_of_reader(kind), Shape(FIELDS[kind]))
     texts = as_written(kind, TEXTS)
     chunks = list(form.read(file, WHOLE, Cursor()))
     assert values_of(chunks) == texts
@@ -47,7 +48,7 @@ def test_reading_from_every_record_s_cursor_gives_exactly_the_rest(tmp_path: Pat
 @pytest.mark.parametrize("kind", SEEKABLE)
 @pytest.mark.parametrize("size", [1, 100, 777, 1500, 1 << 20])
 def test_a_split_of_any_size_covers_every_record_once_in_order(tmp_path: Path, kind: str, size: int) -> None:
-    file, form = shard(tmp_path, kind, TEXTS, parts=7), make_format(kind_of_reader(kind), FIELDS[kind])
+    file, form = shard(tmp_path, kind, TEXTS, parts=7), make_format(kind_of_reader(kind), Shape(FIELDS[kind]))
     texts = as_written(kind, TEXTS)
     pieces = form.split(file, size)
     assert pieces is not None
@@ -71,7 +72,7 @@ def test_a_split_of_any_size_covers_every_record_once_in_order(tmp_path: Path, k
 @pytest.mark.parametrize("kind", ALL_KINDS)
 def test_chunks_are_bounded_and_their_bounds_change_no_value(tmp_path: Path, kind: str) -> None:
     texts: list[str | None] = [f"id={i}; " + "é" * 3000 for i in range(3000)]
-    file, form = shard(tmp_path, kind, texts, parts=3), make_format(kind_of_reader(kind), None)
+    file, form = shard(tmp_path, kind, texts, parts=3), make_format(kind_of_reader(kind), Shape(None))
     chunks = list(form.read(file, WHOLE, Cursor()))
     assert values_of(chunks) == texts
     assert all(sum(len(str(value).encode()) for value in chunk.values) < 5 << 20 for chunk in chunks)
@@ -84,7 +85,7 @@ def test_chunks_are_bounded_and_their_bounds_change_no_value(tmp_path: Path, kin
 @pytest.mark.parametrize("kind", ALL_KINDS)
 @pytest.mark.parametrize("texts", [[], ["only"], [""]])
 def test_shards_of_no_record_or_one_are_read(tmp_path: Path, kind: str, texts: list[str | None]) -> None:
-    file, form = shard(tmp_path, kind, texts, parts=1), make_format(kind_of_reader(kind), None)
+    file, form = shard(tmp_path, kind, texts, parts=1), make_format(kind_of_reader(kind), Shape(None))
     assert values_of(form.read(file, WHOLE, Cursor())) == texts
     pieces = form.split(file, 1000)
     assert pieces is None or values_of(form.read(file, pieces[0].extent, Cursor())) == texts
@@ -102,7 +103,7 @@ def test_a_closed_reader_closes_its_file(tmp_path: Path, kind: str, monkeypatch:
     monkeypatch.setattr(ShardFile, "open", recorded)
     file, form = (
         shard(tmp_path, kind, [f"id={i}; " + "x" * 3000 for i in range(3000)]),
-        make_format(kind_of_reader(kind), None),
+        make_format(kind_of_reader(kind), Shape(None)),
     )
     reader = form.read(file, WHOLE, Cursor())
     next(reader)

@@ -9,6 +9,7 @@ import pytest
 from streamfeed.errors import ConfigError, CorruptShardError, FieldError, SourceError
 from streamfeed.formats.detect import kind_of, make_format, sniff
 from streamfeed.formats.protocol import WHOLE, Cursor
+from streamfeed.formats.shape import Shape
 from streamfeed.storage.files import ShardFile
 from tests.corpora import ALL_KINDS, kind_of_reader, write_shard
 
@@ -83,9 +84,9 @@ def test_an_unknown_format_is_refused_with_those_there_are() -> None:
 
 @pytest.mark.parametrize("kind", ["text", "lines", "text.gz", "lines.zst"])
 def test_plain_text_has_no_fields(kind: str) -> None:
-    assert make_format(kind, "text").name == kind.partition(".")[0]
+    assert make_format(kind, Shape("text")).name == kind.partition(".")[0]
     with pytest.raises(ConfigError, match="plain text has no fields, so none is called 'body'"):
-        make_format(kind, "body")
+        make_format(kind, Shape("body"))
 
 
 @pytest.mark.parametrize("kind", TOLD)
@@ -93,7 +94,7 @@ def test_the_first_bytes_give_the_kind_and_its_reader(tmp_path: Path, kind: str)
     path = write_shard(kind, tmp_path / "shard", ["a", "b"])
     file = ShardFile(str(path), path.stat().st_size)
     assert sniff(file) == kind_of_reader(kind)
-    form = make_format(kind_of_reader(kind), None)
+    form = make_format(kind_of_reader(kind), Shape(None))
     assert form.name == kind_of_reader(kind).partition(".")[0]
     assert [value for chunk in form.read(file, WHOLE, Cursor()) for value in chunk.values] == ["a", "b"]
 
@@ -118,7 +119,7 @@ def test_anything_else_is_refused_with_the_formats_there_are(tmp_path: Path, dat
 def test_a_shard_under_another_kind_s_name_is_corrupt_at_once(tmp_path: Path, kind: str, named: str) -> None:
     path = write_shard(kind, tmp_path / "shard", ["a", "b"])
     file = ShardFile(str(path), path.stat().st_size)
-    reader = make_format(kind_of_reader(named), None).read(file, WHOLE, Cursor())
+    reader = make_format(kind_of_reader(named), Shape(None)).read(file, WHOLE, Cursor())
     if kind_of_reader(kind) in {kind_of_reader(named), named.replace("lines", "jsonl")}:  # JSON is text, too
         assert next(reader)
         return

@@ -10,6 +10,7 @@ import pytest
 from streamfeed.errors import CorruptShardError, ReadError
 from streamfeed.formats.detect import make_format
 from streamfeed.formats.protocol import WHOLE, Cursor
+from streamfeed.formats.shape import Shape
 from streamfeed.lane.records import UnitRecords
 from streamfeed.plan.shards import Stride, Unit
 from streamfeed.storage.files import local_version
@@ -25,7 +26,7 @@ BROKEN = gzip.compress(LINES)[:-2000]
 def opened(path: Path) -> UnitRecords:
     found = path.stat()
     unit = Unit(str(path), found.st_size, local_version(found), "jsonl.gz", WHOLE, Stride())
-    return UnitRecords(unit, make_format("jsonl.gz", "text"), Store(), Cursor(), 0)
+    return UnitRecords(unit, make_format("jsonl.gz", Shape("text")), Store(), Cursor(), 0)
 
 
 def drain(records: UnitRecords) -> None:

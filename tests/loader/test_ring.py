@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamfeed.formats.shape import Shape
 from streamfeed.loader.ring import SLOTS, Ring, SharedObject
 from streamfeed.plan.plan import Plan, Rules, SourcePlan
 from streamfeed.plan.shards import ShardTable, UnitTable
@@ -69,7 +70,7 @@ def test_a_plan_of_many_shards_is_shared_and_not_sent_to_every_worker(shards: in
     table = ShardTable.build(urls, [1 << 20] * shards, ["jsonl.zst"] * shards)
     units = UnitTable.build([(shard, 0, -1, 0, 1, 1 << 20) for shard in range(shards)])
     rules = Rules(48, 2048, 0, 16384, 1 << 26, None, "raise", 0)
-    plan = Plan([SourcePlan(table, units, "text", 1.0)], rules, {"lanes": 48})
+    plan = Plan([SourcePlan(table, units, Shape("text"), 1.0)], rules, {"lanes": 48})
     shared = SharedObject.put(CONTEXT, [plan] * 8)
     assert len(shared.pickled) < 1 << 20
     assert sum(shared.sizes) > 20 << 20

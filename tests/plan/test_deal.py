@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfeed.formats.protocol import WHOLE
+from streamfeed.formats.shape import Shape
 from streamfeed.plan.deal import KEPT_EPOCHS, Dealer, deal
 from streamfeed.plan.plan import SourceHands, SourcePlan
 from streamfeed.plan.shards import ShardTable, Stride, UnitTable
@@ -90,7 +91,9 @@ def test_strides_cover_their_unit_and_their_firsts_cover_the_source(count: int, 
 @pytest.mark.parametrize("shuffled", [0, 8])
 def test_a_lane_that_reads_the_source_whole_reads_every_record_once(shuffled: int) -> None:
     shards = ShardTable.build(["a", "b"], [5, 6], ["tar", "jsonl"])
-    plan = SourcePlan(shards, units([(0, *WHOLE, 0, 1, 5), (1, 0, 3, 0, 1, 3), (1, 3, 6, 0, 1, 3)]).strided(4), None, 1)
+    plan = SourcePlan(
+        shards, units([(0, *WHOLE, 0, 1, 5), (1, 0, 3, 0, 1, 3), (1, 3, 6, 0, 1, 3)]).strided(4), Shape(), 1
+    )
     hands = SourceHands(plan, rules(lanes=12, shuffle_buffer=shuffled), 0)
     orders: set[tuple[int, ...]] = set()
     for epoch in range(6):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from streamfeed.formats.detect import make_format
 from streamfeed.formats.protocol import WHOLE, Cursor, Extent, Piece
+from streamfeed.formats.shape import Shape
 from streamfeed.lane.records import UnitRecords
 from streamfeed.plan.plan import SourceHands, SourcePlan
 from streamfeed.plan.shards import ShardTable
@@ -140,9 +141,9 @@ def test_strides_of_a_tiny_source_cost_nothing_worth_a_warning(caplog: pytest.Lo
 
 def ids_read(of: ShardTable, split: Split, lanes: int, kind: str) -> Counter[int]:
     """Read what every lane is dealt in epoch 3, and return how often each record came."""
-    plan = SourcePlan(of, split.units[0], FIELDS[kind], 1.0)
+    plan = SourcePlan(of, split.units[0], Shape(FIELDS[kind]), 1.0)
     hands = SourceHands(plan, rules(lanes=lanes), 0)
-    reader = make_format(kind_of_reader(kind), FIELDS[kind])
+    reader = make_format(kind_of_reader(kind), Shape(FIELDS[kind]))
     found: Counter[int] = Counter()
     for lane in range(lanes):
         for index in hands.hand(3, lane, whole=False):

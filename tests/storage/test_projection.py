@@ -12,6 +12,7 @@ import pytest
 
 from streamfeed.formats.detect import make_format
 from streamfeed.formats.protocol import WHOLE, Cursor, Extent
+from streamfeed.formats.shape import Shape
 from streamfeed.storage.store import Store
 from tests.reading import values_in
 
@@ -54,11 +55,11 @@ def test_of_parquet_only_the_column_s_own_chunks_are_fetched(tmp_path: Path, tex
     at = sorted(columns).index("text")
     own = sum(meta.row_group(group).column(at).total_compressed_size for group in range(5))
     file = stored(path.read_bytes(), "x.parquet")
-    assert values_in(make_format("parquet", "text").read(file, WHOLE, Cursor())) == texts
+    assert values_in(make_format("parquet", Shape("text")).read(file, WHOLE, Cursor())) == texts
     assert file.size > 5 * own
     assert own <= file.stats.bytes <= 1.05 * own
     before = file.stats.bytes
-    some = values_in(make_format("parquet", "text").read(file, Extent(1, 3), Cursor()))
+    some = values_in(make_format("parquet", Shape("text")).read(file, Extent(1, 3), Cursor()))
     assert some == texts[ROWS // 5 : 3 * ROWS // 5]
     assert file.stats.bytes - before <= 1.05 * own * 2 / 5 + 65536
 
@@ -67,7 +68,7 @@ def test_of_parquet_only_the_column_s_own_chunks_are_fetched(tmp_path: Path, tex
 def test_of_lines_an_extent_and_the_end_of_its_last_line_are_fetched(texts: list[str], start: int) -> None:
     data = "".join(f'{{"text": "{text}"}}\n' for text in texts).encode()
     file = stored(data, "x.jsonl")
-    form = make_format("jsonl", "text")
+    form = make_format("jsonl", Shape("text"))
     half = len(data) // 2
     extents = [Extent(0, half), Extent(half, len(data))]
     values = values_in(form.read(file, extents[start], Cursor()))

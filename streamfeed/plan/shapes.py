@@ -1,0 +1,39 @@
+"""What is read of a record, by the objective and the user's function."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamfeed.formats.shape import Field, Shape
+from streamfeed.objectives import Chat, Classification, Objective, PromptCompletion
+
+if TYPE_CHECKING:
+    from streamfeed.config import Source
+
+__all__ = ["objective_shape", "read_shape"]
+
+
+def read_shape(source: Source, objective: Objective) -> Shape:
+    """Return what is read of the records of ``source``: what its function gets, else what the objective takes."""
+    wanted = objective_shape(source, objective)
+    if source.mapping is None:
+        return wanted
+    if source.fields is not None:
+        return Shape(fields=tuple(Field(name, name, "any") for name in source.fields))
+    return Shape(fields=tuple(Field(field.name or "text", field.name, "any") for field in wanted.fields))
+
+
+def objective_shape(source: Source, objective: Objective) -> Shape:
+    """Return what the objective takes of a record of ``source``, or of what its function returns."""
+    text = Field("text", source.text, "text")
+    if isinstance(objective, Chat):
+        return Shape(fields=(Field("messages", objective.messages, "messages"),))
+    if isinstance(objective, PromptCompletion):
+        return Shape(
+            fields=(Field("prompt", objective.prompt, "text"), Field("completion", objective.completion, "text"))
+        )
+    if isinstance(objective, Classification):
+        pair = (Field("text_pair", objective.text_pair, "text"),) if objective.text_pair else ()
+        fields = (text, *pair, Field("label", objective.label, "label"))
+        return Shape(fields=fields, labels=tuple(objective.names or ()), classes=objective.count)
+    return Shape(source.text) if source.mapping is None else Shape(fields=(text,))
