@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sysconfig
 from functools import cache
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 EOS = "<|endoftext|>"
+BERT_SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+ROBERTA_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
 
 @cache
@@ -41,4 +44,33 @@ def build_bpe(folder: Path, vocab_size: int = 1000) -> Path:
 
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(bpe_json(vocab_size)), eos_token=EOS)
     tokenizer.save_pretrained(folder)
+    return folder
+
+
+@cache
+def _word_piece_vocabulary(vocab_size: int) -> dict[str, int]:
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=BERT_SPECIALS, show_progress=False)
+    tokenizer.train_from_iterator(standard_library_texts(), trainer)
+    return tokenizer.get_vocab()
+
+
+def build_bert(folder: Path, vocab_size: int = 1000) -> Path:
+    """Save a WordPiece tokenizer as BERT's to ``folder``: [CLS] A [SEP] B [SEP], token types, [MASK]; no EOS."""
+    from transformers import BertTokenizer
+
+    BertTokenizer(vocab=dict(_word_piece_vocabulary(vocab_size))).save_pretrained(folder)
+    return folder
+
+
+def build_roberta(folder: Path, vocab_size: int = 1000) -> Path:
+    """Save a byte-level BPE as RoBERTa's to ``folder``: <s> A </s></s> B </s>, no token types, <mask>."""
+    from transformers import RobertaTokenizer
+
+    model = json.loads(bpe_json(vocab_size))["model"]
+    trained = sorted((token for token in model["vocab"] if token != EOS), key=model["vocab"].__getitem__)
+    vocabulary = {token: number for number, token in enumerate([*ROBERTA_SPECIALS, *trained])}
+    RobertaTokenizer(vocab=vocabulary, merges=[tuple(merge) for merge in model["merges"]]).save_pretrained(folder)
     return folder
