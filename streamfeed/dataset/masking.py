@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamfeed.dataset.batch import IGNORED
+from streamfeed.encode.ranges import ranges
 from streamfeed.encode.vocabulary import Vocabulary
 from streamfeed.errors import ConfigError
 from streamfeed.plan.order import order_key
@@ -138,7 +139,7 @@ def _word_starts(ids: NDArray[np.int64], words: WordTable, seq_len: int) -> NDAr
     long = np.flatnonzero(more)
     if not len(long):
         return starts
-    inside = _counted(more[long]) + 1
+    inside = ranges(np.ones_like(long), more[long])
     cuts = np.repeat(starts[long], more[long]) + inside * LONGEST_WORD
     return np.sort(np.concatenate([starts, cuts]))
 
@@ -147,10 +148,4 @@ def _in_words(starts: NDArray[np.int64], draws: NDArray[np.uint64], below: np.ui
     """Return the tokens of the words whose first token draws a number below ``below``."""
     chosen = np.flatnonzero(draws[starts[:-1]] < below)
     lengths = starts[chosen + 1] - starts[chosen]
-    return np.repeat(starts[chosen], lengths) + _counted(lengths)
-
-
-def _counted(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return 0, 1, ... ``lengths[0] - 1``, 0, 1, ... and so on, one behind the other."""
-    ends = np.cumsum(lengths)
-    return np.arange(lengths.sum()) - np.repeat(ends - lengths, lengths)
+    return ranges(starts[chosen], lengths)
