@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-__all__ = ["ReadStats", "Tally"]
+__all__ = ["TALLY_NAMES", "ReadStats", "Tally"]
 
 
 @dataclass(slots=True)

@@ -53,5 +53,6 @@ def _verdict(spec: TokenizerSpec, cache_dir: Path) -> Verdict:
 @pytest.fixture
 def one_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prove a tokenizer and build its engine once for all the loaders of this process: it is most of what they cost."""
-    monkeypatch.setattr("streamfeed.loader.loader.prove", _verdict)
-    monkeypatch.setattr("streamfeed.loader.job.build_engine", lambda spec, verdict, **_: _engine(spec, verdict))
+    monkeypatch.setattr("streamfeed.encode.objectives.build.prove", _verdict)
+    build = "streamfeed.encode.objectives.build.build_engine"
+    monkeypatch.setattr(build, lambda spec, verdict, **_: _engine(spec, verdict))

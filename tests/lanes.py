@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamfeed.encode.objectives.lm import LmSamples
 from streamfeed.encode.protocol import Encoded
 from streamfeed.formats.detect import make_format
 from streamfeed.formats.shape import Shape
 from streamfeed.lane.ahead import AheadThread
-from streamfeed.lane.lane import Lane, LaneTools
+from streamfeed.lane.lane import Block, Lane, LaneTools
+from streamfeed.lane.sampling import Sampler
 from streamfeed.lane.state import LaneState, Place
 from streamfeed.lane.windows import Window, WindowReader
 from streamfeed.plan.plan import Plan, Rules, SourceHands, SourcePlan
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from streamfeed.config import OnError
+    from streamfeed.encode.protocol import Engine
     from streamfeed.stats import ReadStats
 
 EOS, BOS = 256, 257
@@ -100,7 +103,13 @@ def plan_of(
 def tools_for(plan: Plan, bos: int | None = None, stats: ReadStats | None = None) -> LaneTools:
     """Tools with the byte engine."""
     hands = [SourceHands(source, plan.rules, index) for index, source in enumerate(plan.sources)]
-    return LaneTools(ByteEngine(bos), hands, [Store(stats=stats)] * len(hands))
+    longest = 0 if plan.rules.packing == "concat" else plan.rules.seq_len
+    return LaneTools([sampler(bos, longest)] * len(hands), hands, [Store(stats=stats)] * len(hands))
+
+
+def sampler(bos: int | None = None, longest: int = 0, engine: Engine | None = None) -> Sampler:
+    """Texts through the byte engine, or another."""
+    return Sampler(None, LmSamples(engine or ByteEngine(bos)), longest=longest)
 
 
 def lane_of(plan: Plan, lane: int = 0, state: LaneState | None = None, first_epoch: int = 0) -> Lane:
@@ -113,11 +122,18 @@ def rows_of(lane: Lane, most: int | None = None) -> Iterator[tuple[tuple[int, ..
     """Yield up to ``most`` rows of ``lane``, each with its chain and the state behind it."""
     count = 0
     while (block := lane.next_block()) is not None:
-        for index, row in enumerate(block.rows.tolist()):
+        for index, row in enumerate(block_rows(block)):
             if count == most:
                 return
             count += 1
             yield tuple(row), block.chains[index], block.state_behind(index)
+
+
+def block_rows(block: Block) -> list[list[int]]:
+    """The ids that count of every row."""
+    rows: list[list[int]] = block.packed.rows.tolist()
+    lengths = block.packed.lengths
+    return rows if lengths is None else [row[:length] for row, length in zip(rows, lengths.tolist(), strict=True)]
 
 
 def texts_of(tokens: Sequence[int]) -> list[str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from streamfeed.encode.objectives.protocol import LOSS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,27 +30,49 @@ FEW_TOKENS = 64
 class BatchArrays:
     """A batch being filled, ``[rows, seq_len]``, all int64: ``input_ids``, ``labels`` (not shifted), ``position_ids``.
 
-    Positions count from each document's piece; the first label of every piece is ignored, since nothing before it in
-    the row may predict it. What pads a row is a piece without labels.
+    ``flags`` (uint8, of the same shape) and ``values`` (int64 ``[rows]``) are there where the objective has them: a
+    token whose flags lack :data:`~streamfeed.encode.objectives.protocol.LOSS` is no label. Positions count from each
+    document's piece; the first label of every piece is ignored, since nothing before it in the row may predict it. What
+    pads a row is a piece without labels.
     """
 
     input_ids: NDArray[np.int64]
     labels: NDArray[np.int64]
     position_ids: NDArray[np.int64]
+    flags: NDArray[np.uint8] | None = field(default=None, kw_only=True)
+    values: NDArray[np.int64] | None = field(default=None, kw_only=True)
 
-    def first(self, rows: int) -> BatchArrays:
-        """Return the first ``rows`` rows, as views."""
-        return BatchArrays(self.input_ids[:rows], self.labels[:rows], self.position_ids[:rows])
+    def rows(self, first: int, stop: int) -> BatchArrays:
+        """Return rows ``first`` to ``stop - 1``, as views."""
+        own = slice(first, stop)
+        return BatchArrays(
+            self.input_ids[own],
+            self.labels[own],
+            self.position_ids[own],
+            flags=None if self.flags is None else self.flags[own],
+            values=None if self.values is None else self.values[own],
+        )
 
-    def put(self, place: slice | NDArray[np.int64], rows: NDArray[np.int32]) -> None:
-        """Copy rows, int32 ``[n, seq_len]``, to the batch rows ``place``."""
+    def put(
+        self,
+        place: slice | NDArray[np.int64],
+        rows: NDArray[np.int32],
+        flags: NDArray[np.uint8] | None = None,
+        values: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Copy rows, int32 ``[n, seq_len]``, to the batch rows ``place``; with their flags and values, if any."""
         self.input_ids[place] = rows
+        if self.flags is not None and flags is not None:
+            self.flags[place] = flags
+        if self.values is not None and values is not None:
+            self.values[place] = values
 
-    def finish(self, lengths: NDArray[np.int32], starts: Sequence[NDArray[np.int64]], pad: int) -> None:
-        """Derive labels and positions once all rows are in.
+    def finish(self, lengths: NDArray[np.int32], starts: Sequence[NDArray[np.int64]], pad: int) -> NDArray[np.int64]:
+        """Derive labels and positions once all rows are in; return where pieces begin, sorted, as ``starts`` are.
 
-        ``lengths``: int32 ``[rows]``, what counts of each row. ``starts``: where documents start, as ``row * seq_len +
-        column``, in any order; row starts need not be among them.
+        Those are the starts, the rows' own, and what pads a row. ``lengths``: int32 ``[rows]``, what counts of each
+        row. ``starts``: where documents start, as ``row * seq_len + column``, in any order; row starts need not be
+        among them.
         """
         rows, seq_len = self.input_ids.shape
         total = rows * seq_len
@@ -62,6 +86,8 @@ class BatchArrays:
         pieces.sort()
         labels = self.labels.reshape(-1)
         labels[:] = self.input_ids.reshape(-1)
+        if self.flags is not None:
+            labels[(self.flags.reshape(-1) & LOSS) == 0] = IGNORED
         labels[pieces] = IGNORED
         for row in partial:
             self.labels[row, lengths[row] :] = IGNORED
@@ -69,6 +95,9 @@ class BatchArrays:
             _count_piece_by_piece(pieces, self.position_ids)
         else:
             _count_at_once(pieces, self.position_ids)
+        if self.values is not None:
+            self.values[lengths == 0] = IGNORED
+        return pieces
 
 
 def _count_piece_by_piece(pieces: NDArray[np.int64], positions: NDArray[np.int64]) -> None:

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import orjson
 
-from streamfeed.dataset.message import Buffers, Message
+from streamfeed.encode.objectives.protocol import LOSS
 from streamfeed.lane.lane import Block, Lane, LaneTools
+from streamfeed.lane.pack import Packed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from streamfeed.dataset.message import Buffers, Message
     from streamfeed.dataset.share import Share
     from streamfeed.lane.state import LaneState
     from streamfeed.plan.plan import Plan
@@ -44,32 +46,38 @@ class _Feed:
 
     def ready(self) -> bool:
         """Make sure that an own row is at hand; False for good when the lane has ended."""
-        while self._block is None or self._next >= len(self._block.rows):
-            self._next -= 0 if self._block is None else len(self._block.rows)
+        while self._block is None or self._next >= len(self._block):
+            self._next -= 0 if self._block is None else len(self._block)
             self._block = self.lane.next_block()
             if self._block is None:
                 return False
         return True
 
-    def take(self, most: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return up to ``most`` own rows, int32 ``[n, length]``, and where documents start in them.
-
-        Only after :meth:`ready` was True.
-        """
+    def take(self, most: int) -> Packed:
+        """Return up to ``most`` own rows; only after :meth:`ready` was True."""
         block, step = self._block, self._step
         assert block is not None
-        first, width = self._next, block.rows.shape[1]
-        count = min(most, -(-(len(block.rows) - first) // step))
+        packed = block.packed
+        first, width = self._next, packed.rows.shape[1]
+        count = min(most, -(-(len(block) - first) // step))
         last = first + (count - 1) * step
-        begin, end = block.starts.searchsorted((first * width, (last + 1) * width))
-        starts = block.starts[begin:end] - first * width
+        begin, end = packed.starts.searchsorted((first * width, (last + 1) * width))
+        starts = packed.starts[begin:end] - first * width
         if step > 1:
             row, column = np.divmod(starts, width)
             own = row % step == 0
             starts = row[own] // step * width + column[own]
         self._next = last + step
         self._last, self._state = (block, last), None
-        return block.rows[first : last + 1 : step], starts
+        rows = slice(first, last + 1, step)
+        return Packed(
+            packed.rows[rows],
+            starts,
+            0,
+            None if packed.lengths is None else packed.lengths[rows],
+            None if packed.flags is None else packed.flags[rows],
+            None if packed.values is None else packed.values[rows],
+        )
 
 
 class Host:
@@ -138,7 +146,7 @@ class Host:
         where = where[where < rows * self._seq_len]
         where.sort()
         buffers.starts[: len(where)] = where
-        return Message(buffers.ids[:rows], buffers.lengths[:rows], buffers.starts[: len(where)], before)
+        return buffers.message(rows, len(where), before)
 
     def _states_json(self) -> bytes:
         return orjson.dumps({str(lane): state.to_json() for lane, state in self.states().items()})
@@ -160,12 +168,16 @@ class Host:
                     break
             except Exception as error:  # noqa: BLE001 - whatever it is, the rows before it are good
                 return filled, error
-            rows, begins = feed.take(rounds - filled)
-            count, width = rows.shape
+            taken = feed.take(rounds - filled)
+            count, width = taken.rows.shape
             place = slice(index + filled * stride, index + (filled + count - 1) * stride + 1, stride)
-            buffers.ids[place, :width] = rows
-            buffers.lengths[place] = width
-            row, column = np.divmod(begins, width)
+            buffers.ids[place, :width] = taken.rows
+            buffers.lengths[place] = width if taken.lengths is None else taken.lengths
+            if buffers.flags is not None:
+                buffers.flags[place, :width] = LOSS if taken.flags is None else taken.flags
+            if buffers.values is not None and taken.values is not None:
+                buffers.values[place] = taken.values
+            row, column = np.divmod(taken.starts, width)
             starts.append(((row + filled) * stride + index) * self._seq_len + column)
             filled += count
         return filled, None

@@ -3,44 +3,84 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Buffers", "Message", "rounds_in"]
+    from streamfeed.plan.plan import Rules
+
+__all__ = ["Buffers", "Layout", "Message", "rounds_in"]
+
+
+class Layout(NamedTuple):
+    """What there is of a row: ``seq_len`` ids, at most ``starts`` document starts, flags, a value."""
+
+    seq_len: int
+    starts: int
+    flags: bool = False
+    values: bool = False
+
+    @classmethod
+    def of(cls, rules: Rules) -> Layout:
+        """Return the layout of a stream's rows.
+
+        End to end, documents have at least two tokens (what is in a text, and the EOS), so no row has more starts than
+        half of its tokens; what is packed in pieces may have pieces of one token.
+        """
+        starts = rules.seq_len // 2 + 1 if rules.packing == "concat" else rules.seq_len
+        return cls(rules.seq_len, 0 if rules.packing == "none" else starts, rules.flags, rules.values)
+
+    @property
+    def words(self) -> int:
+        """The int32 numbers of a row: ids, length, starts, and its value of two."""
+        return self.seq_len + 1 + self.starts + 2 * self.values
+
+    def nbytes(self, rows: int) -> int:
+        """Return the bytes that buffers for ``rows`` rows take."""
+        return rows * (4 * self.words + self.seq_len * self.flags) + 8
 
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
     """Where a message's arrays are written; reused, in shared memory when it goes to another process.
 
-    ``ids`` is int32 ``[rows, seq_len]``, ``lengths`` int32 ``[rows]``, ``starts`` int32
-    ``[rows * (seq_len // 2 + 1)]``: a document has at least two tokens, so no row has more starts than that.
+    ``ids`` is int32 ``[rows, seq_len]``, ``lengths`` int32 ``[rows]``, ``starts`` int32 ``[rows * layout.starts]``,
+    ``flags`` uint8 ``[rows, seq_len]`` and ``values`` int64 ``[rows]`` where the layout has them.
     """
 
     ids: NDArray[np.int32]
     lengths: NDArray[np.int32]
     starts: NDArray[np.int32]
-
-    @staticmethod
-    def nbytes(rows: int, seq_len: int) -> int:
-        """Return the bytes that buffers for ``rows`` rows take."""
-        return 4 * (rows * seq_len + rows + rows * (seq_len // 2 + 1))
+    flags: NDArray[np.uint8] | None = None
+    values: NDArray[np.int64] | None = None
 
     @classmethod
-    def over(cls, memory: memoryview, rows: int, seq_len: int) -> Buffers:
-        """Lay the arrays out over ``memory``, of :meth:`nbytes` bytes."""
-        flat = np.frombuffer(memory, dtype=np.int32)
-        tokens = rows * seq_len
-        return cls(flat[:tokens].reshape(rows, seq_len), flat[tokens : tokens + rows], flat[tokens + rows :])
+    def over(cls, memory: memoryview, rows: int, layout: Layout) -> Buffers:
+        """Lay the arrays out over ``memory``, of ``layout.nbytes(rows)`` bytes."""
+        data = np.frombuffer(memory, dtype=np.uint8)
+        values = None
+        if layout.values:  # first: they must lie at multiples of eight
+            values, data = data[: 8 * rows].view(np.int64), data[8 * rows :]
+        tokens = rows * layout.seq_len
+        words = tokens + rows + rows * layout.starts
+        flat = data[: 4 * words].view(np.int32)
+        flags = data[4 * words : 4 * words + tokens].reshape(rows, layout.seq_len) if layout.flags else None
+        ids = flat[:tokens].reshape(rows, layout.seq_len)
+        return cls(ids, flat[tokens : tokens + rows], flat[tokens + rows :], flags, values)
 
     @classmethod
-    def private(cls, rows: int, seq_len: int) -> Buffers:
+    def private(cls, rows: int, layout: Layout) -> Buffers:
         """Make buffers in this process's own memory."""
-        return cls.over(memoryview(bytearray(cls.nbytes(rows, seq_len))), rows, seq_len)
+        return cls.over(memoryview(bytearray(layout.nbytes(rows))), rows, layout)
+
+    def message(self, rows: int, starts: int, states: bytes) -> Message:
+        """Return the first ``rows`` rows and ``starts`` document starts as a message."""
+        flags = None if self.flags is None else self.flags[:rows]
+        values = None if self.values is None else self.values[:rows]
+        return Message(self.ids[:rows], self.lengths[:rows], self.starts[:starts], states, flags, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +89,7 @@ class Message:
 
     ``ids``: int32 ``[rows, seq_len]``, of row ``i`` the first ``lengths[i]`` count (0: the lane has ended).
     ``starts``: int32, sorted, where documents start, as ``row * seq_len + column``; row starts need not be listed.
+    ``flags``: uint8 ``[rows, seq_len]``, ``values``: int64 ``[rows]``, where the objective has them.
     ``states`` is the JSON of the lanes' states before the first row, by lane number. A message without rows is the
     last: every lane has ended, and ``states`` is where.
     """
@@ -57,6 +98,8 @@ class Message:
     lengths: NDArray[np.int32]
     starts: NDArray[np.int32]
     states: bytes
+    flags: NDArray[np.uint8] | None = None
+    values: NDArray[np.int64] | None = None
 
 
 def rounds_in(nbytes: int, rows: int, seq_len: int) -> int:

@@ -7,14 +7,16 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from streamfeed.encode.objectives.build import has_flags, has_values
 from streamfeed.encode.spec import tokenizer_spec
 from streamfeed.errors import ConfigError, SourceError
 from streamfeed.formats.detect import make_format, sniff
 from streamfeed.formats.hub_shards import fitted
 from streamfeed.formats.saved import without_saved_files
-from streamfeed.plan.fingerprint import differences, fingerprint, source_print
+from streamfeed.plan.carried import CarriedMap
+from streamfeed.plan.fingerprint import asked_of, differences, fingerprint, source_print
 from streamfeed.plan.plan import Plan, Rules, SourcePlan
-from streamfeed.plan.shapes import read_shape
+from streamfeed.plan.shapes import objective_shape, read_shape
 from streamfeed.plan.shards import ShardTable
 from streamfeed.plan.split import Split, Splitter, split_sources
 from streamfeed.storage.store import Store
@@ -148,15 +150,17 @@ def _plan(config: StreamConfig, tokenizer: TokenizerSpec, listed: Sequence[_List
                 source.storage_options,
                 source.retry,
                 _asked(source),
+                None if source.mapping is None else CarriedMap(source.mapping),
+                objective_shape(source, config.objective),
             )
             for source, found, units in zip(config.sources, listed, split.units, strict=True)
         ],
-        rules=_rules(config, split.lanes),
-        fingerprint=fingerprint(config, prints, tokenizer.fingerprint, split.lanes),
+        rules=_rules(config, tokenizer, split.lanes),
+        fingerprint=fingerprint(config, prints, tokenizer, split.lanes),
     )
 
 
-def _rules(config: StreamConfig, lanes: int) -> Rules:
+def _rules(config: StreamConfig, tokenizer: TokenizerSpec, lanes: int) -> Rules:
     return Rules(
         lanes=lanes,
         seq_len=config.seq_len,
@@ -166,6 +170,10 @@ def _rules(config: StreamConfig, lanes: int) -> Rules:
         epochs=config.epochs,
         on_error=config.on_error,
         skip_budget=config.skip_budget,
+        packing=config.packing,
+        group_by_length=config.group_by_length,
+        flags=has_flags(config.objective, tokenizer),
+        values=has_values(config.objective),
     )
 
 
@@ -176,12 +184,15 @@ def fit_plan(plan: Plan, config: StreamConfig, tokenizer: TokenizerSpec) -> Plan
     """
     prints: list[dict[str, Any]] = list(plan.fingerprint["sources"])
     if len(prints) == len(config.sources):  # else the differences name the two numbers
-        own = [{"text": source.text, "weight": float(source.weight)} for source in config.sources]
-        prints = [{**old, **new} for old, new in zip(prints, own, strict=True)]
+        shards = ("shards", "bytes", "hash")
+        prints = [
+            {name: old[name] for name in shards} | asked_of(source)
+            for old, source in zip(prints, config.sources, strict=True)
+        ]
     else:
         prints = [{} for _ in config.sources]
     lanes = plan.lanes if config.lanes == "auto" else config.lanes
-    lines = differences(plan.fingerprint, fingerprint(config, prints, tokenizer.fingerprint, lanes))
+    lines = differences(plan.fingerprint, fingerprint(config, prints, tokenizer, lanes))
     if lines:
         said = "\n  ".join(line.replace("in the state", "in the plan") for line in lines)
         raise ConfigError(f"the plan that was passed in is of another config:\n  {said}")
@@ -192,10 +203,15 @@ def fit_plan(plan: Plan, config: StreamConfig, tokenizer: TokenizerSpec) -> Plan
                 f"plan, {_words(_asked(given))} now"
             )
     sources = [
-        replace(source, storage_options=given.storage_options, retry=given.retry)
+        replace(
+            source,
+            storage_options=given.storage_options,
+            retry=given.retry,
+            map=None if given.mapping is None else CarriedMap(given.mapping),
+        )
         for source, given in zip(plan.sources, config.sources, strict=True)
     ]
-    return replace(plan, sources=sources, rules=_rules(config, plan.lanes))
+    return replace(plan, sources=sources, rules=_rules(config, tokenizer, plan.lanes))
 
 
 def _asked(source: Source) -> tuple[str | None, ...]:

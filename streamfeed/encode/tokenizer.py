@@ -21,6 +21,7 @@ _SET_EOS = (
     'set one where the tokenizer is made, e.g. tokenizer.eos_token = "<|endoftext|>" before save_pretrained, '
     'or "eos_token" in its tokenizer_config.json'
 )
+_SPECIALS = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class TokenizerSpec:
     name: str
     mask_id: int | None = None
     chat_template: str | None = None
-    specials: Mapping[str, str] = field(default_factory=dict)
+    specials: Mapping[str, str] = field(default_factory=dict, hash=False)
     type_ids: bool = False
 
     @property
@@ -71,6 +72,8 @@ class _Loaded(Protocol):
     @property
     def pad_token_id(self) -> int | None: ...
     def __len__(self) -> int: ...
+    @property
+    def mask_token_id(self) -> int | None: ...
     def __call__(self, text: str, **options: bool) -> dict[str, list[int]]: ...
 
 
@@ -78,8 +81,8 @@ def load_tokenizer(tokenizer: object) -> TokenizerSpec:
     """Load a tokenizer by name, folder or ``tokenizer.json`` path, or take a loaded ``transformers`` tokenizer.
 
     No code that comes with a tokenizer is run. Raises :class:`~streamfeed.errors.ConfigError` where there is no such
-    tokenizer, where it has no ``tokenizers`` backend, where it has no EOS token, and where it draws ids at random
-    (BPE dropout).
+    tokenizer, where it has no ``tokenizers`` backend, and where it draws ids at random (BPE dropout). One without an EOS
+    loads: whether it is needed depends on the objective, and :attr:`TokenizerSpec.frame` refuses it there.
     """
     by_name = isinstance(tokenizer, (str, Path))
     loaded = _from_name(tokenizer) if isinstance(tokenizer, (str, Path)) else cast("_Loaded", tokenizer)
@@ -91,8 +94,6 @@ def load_tokenizer(tokenizer: object) -> TokenizerSpec:
             "convert it to a fast one and save that, so that it has a tokenizer.json"
         )
     eos_id, pad_id = loaded.eos_token_id, loaded.pad_token_id
-    if eos_id is None:
-        raise ConfigError(f"tokenizer {name} has no EOS token, which ends every document; {_SET_EOS}")
     meaning = _without_limits(name, backend.to_str())
     bos_id = _bos_it_adds(loaded)
     key = json.dumps([meaning, eos_id, bos_id, pad_id])
@@ -104,7 +105,19 @@ def load_tokenizer(tokenizer: object) -> TokenizerSpec:
         pad_id=pad_id,
         vocab_size=len(loaded),
         name=name,
+        mask_id=loaded.mask_token_id,
+        chat_template=_chat_template(loaded),
+        specials={key: token for key in _SPECIALS if isinstance(token := getattr(loaded, key, None), str)},
+        type_ids="token_type_ids" in getattr(loaded, "model_input_names", ()),
     )
+
+
+def _chat_template(loaded: _Loaded) -> str | None:
+    """Return the chat template; of several with names, the one that transformers takes where none is named."""
+    found = getattr(loaded, "chat_template", None)
+    if isinstance(found, dict):
+        found = found.get("default")
+    return found if isinstance(found, str) else None
 
 
 def _from_name(name: str | Path) -> _Loaded:

@@ -9,18 +9,17 @@ import xxhash
 
 from streamfeed.errors import BudgetError
 from streamfeed.lane.ahead import Ahead, AheadThread
-from streamfeed.lane.mix import Mixer, position
-from streamfeed.lane.pack import ConcatPacker, Packed
+from streamfeed.lane.best_fit import BestFitPacker
+from streamfeed.lane.mix import Mixer
+from streamfeed.lane.pack import ConcatPacker, Packed, Packer
 from streamfeed.lane.runs import Run, runs
-from streamfeed.lane.state import LaneState, SourceState
+from streamfeed.lane.single import GroupPacker, SinglePacker
+from streamfeed.lane.state import LaneState
 from streamfeed.lane.windows import WindowReader
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from streamfeed.encode.protocol import Engine
-    from streamfeed.plan.plan import Plan, SourceHands
+    from streamfeed.lane.sampling import Sampler
+    from streamfeed.plan.plan import Plan, Rules, SourceHands
     from streamfeed.storage.store import Store
 
 __all__ = ["Block", "Lane", "LaneTools"]
@@ -31,9 +30,12 @@ RUNS_AHEAD = 1
 
 @dataclass(frozen=True)
 class LaneTools:
-    """What all lanes of one process share. ``thread`` reads and encodes ahead; None does it in place."""
+    """What all lanes of one process share: for every source how it is sampled, its hands, its store.
 
-    engine: Engine
+    ``thread`` reads and encodes ahead; None does it in place.
+    """
+
+    samplers: list[Sampler]
     hands: list[SourceHands]
     stores: list[Store]
     thread: AheadThread | None = None
@@ -41,36 +43,45 @@ class LaneTools:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Consecutive rows of a lane, int32 ``[n, length]``: of ``seq_len`` tokens but for the last row of a finite pass.
+    """Consecutive rows of a lane, and the lane's state behind every one of them.
 
-    ``starts``: int64, sorted, where documents start, as ``row * length + column``; row starts are not listed.
-    ``chains[i]`` is the chained hash behind row ``i``. The rest gives the state behind any row.
+    ``chains[i]`` is the chained hash behind row ``i``: of the ids that count. ``_after`` is the state behind all that
+    was taken, ``_before`` the one in front of the documents that these rows were packed from.
     """
 
-    rows: NDArray[np.int32]
-    starts: NDArray[np.int64]
+    packed: Packed
     chains: list[int]
+    _before: LaneState
     _after: LaneState
     _run: Run | None
-    _carried: int
+
+    def __len__(self) -> int:
+        return len(self.packed.rows)
 
     def state_behind(self, row: int) -> LaneState:
-        """Return the lane's state behind row ``row`` of the block."""
+        """Return the lane's state at or before row ``row`` of the block, that row included.
+
+        Rows that are packed from many documents have no place in them: until the last one the state stays in front of
+        those documents, and what was handed out is made again.
+        """
         after, run = self._after, self._run
-        number = after.rows - len(self.rows) + row + 1
-        if run is None:
-            return replace(after, rows=number, chain=self.chains[row])
-        reached = (row + 1) * self.rows.shape[1] - self._carried
-        document = int(run.offsets.searchsorted(reached, side="right")) - 1
-        offset = reached - int(run.offsets[document])
-        begun = document + (offset > 0)
+        last = row == len(self) - 1
+        if run is None and last:
+            return after
+        reached = 0 if run is None else self.packed.reached(row)
+        if run is None or reached < 0:
+            return self._before
+        number = after.rows - len(self) + row + 1
+        sample = int(run.offsets.searchsorted(reached, side="right")) - 1
+        offset = reached - int(run.offsets[sample])
+        begun = sample + (offset > 0)
         states = list(after.sources)
-        moved = position(run, states[run.source], document)
+        moved = run.position(states[run.source], sample)
         ahead = int(run.offsets[-1] - run.offsets[begun])
-        states[run.source] = SourceState(moved.place, moved.document, moved.digest, moved.tokens - ahead, moved.due)
+        states[run.source] = replace(moved, tokens=moved.tokens - ahead)
         tally = after.tally.copy()
-        if run.empties is not None:
-            tally.empty -= int(run.empties[-1] - run.empties[document])
+        for name, before in run.counts.items():
+            setattr(tally, name, getattr(tally, name) - int(before[-1] - before[sample]))
         return LaneState(
             rows=number,
             chain=self.chains[row],
@@ -99,17 +110,19 @@ class Lane:
                 store=tools.stores[source],
             )
             offset = state.offset if state.current == source else 0
-            coming = runs(reader, tools.engine, state.sources[source], source=source, offset=offset)
+            begin = state.sources[source]
+            coming = runs(reader, tools.samplers[source], begin, source=source, lane=lane, offset=offset)
             feeds.append(Ahead(coming, tools.thread, RUNS_AHEAD))
         weights = [source_plan.weight for source_plan in plan.sources]
         self.number = lane
         self._mixer = Mixer(feeds, weights, state.sources, state.tally.copy())
-        self._packer = ConcatPacker(rules.seq_len)
+        self._packer = _packer(rules, lane, state.rows)
         self._packed: list[Block] = []
         self._skip_budget = rules.skip_budget
         self._current = state.current
         self._rows = state.rows
         self._chain = state.chain
+        self._begin = state
         self.ended = state.ended
 
     def start(self) -> None:
@@ -140,12 +153,12 @@ class Lane:
         return None if last is None else self._block(last, None)
 
     def _block(self, packed: Packed, run: Run | None) -> Block:
-        rows = packed.rows
         chains: list[int] = []
-        for row in rows:
-            self._chain = xxhash.xxh3_64_intdigest(row, self._chain)
+        lengths = None if packed.lengths is None else packed.lengths.tolist()
+        for index, row in enumerate(packed.rows):
+            self._chain = xxhash.xxh3_64_intdigest(row if lengths is None else row[: lengths[index]], self._chain)
             chains.append(self._chain)
-        self._rows += len(rows)
+        self._rows += len(chains)
         after = LaneState(
             rows=self._rows,
             chain=self._chain,
@@ -153,7 +166,10 @@ class Lane:
             tally=self._mixer.tally.copy(),
             sources=tuple(self._mixer.states()),
         )
-        return Block(rows, packed.starts, chains, after, run, packed.carried)
+        block = Block(packed, chains, self._begin, after, run)
+        if packed.ends is not None:
+            self._begin = block.state_behind(len(chains) - 1)
+        return block
 
     def _check_budget(self) -> None:
         skipped = self._mixer.tally.skipped + self._mixer.tally.broken_shards
@@ -162,3 +178,11 @@ class Lane:
                 f"lane {self.number} passed over {skipped:,} bad records or shards, more than skip_budget="
                 f"{self._skip_budget:,}; mend the shards or raise the budget"
             )
+
+
+def _packer(rules: Rules, lane: int, rows: int) -> Packer:
+    if rules.packing == "best_fit":
+        return BestFitPacker(rules.seq_len, rules.seed, lane, rows)
+    if rules.packing == "concat":
+        return ConcatPacker(rules.seq_len)
+    return GroupPacker(rules.seq_len, rules.seed, rows) if rules.group_by_length else SinglePacker(rules.seq_len)

@@ -5,23 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from streamfeed.lane.runs import Run
-from streamfeed.lane.state import SourceState
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamfeed.lane.ahead import Ahead
+    from streamfeed.lane.runs import Run
+    from streamfeed.lane.state import SourceState
     from streamfeed.stats import Tally
 
-__all__ = ["Mixer", "position"]
+__all__ = ["Mixer"]
 
 
 @dataclass(slots=True)
 class _Feed:
-    """One source of the lane: its coming runs, the run in hand, how many documents of that were taken, its place."""
+    """One source of the lane: its coming runs, the run in hand, how many samples of that were taken, its place."""
 
     runs: Ahead[Run]
     weight: float
@@ -31,7 +28,7 @@ class _Feed:
 
 
 class Mixer:
-    """Hands out runs: whole ones of a single source; else one document at a time, of the source furthest behind.
+    """Hands out runs: whole ones of a single source; else one sample at a time, of the source furthest behind.
 
     A source is behind by ``due - tokens``: what its weight entitles it to of all tokens taken so far, less what was
     taken from it. Deterministic, ties go to the first source. A source that ends (in a finite pass) drops out.
@@ -64,7 +61,7 @@ class Mixer:
             index = current if current >= 0 else self._furthest_behind()
             if index < 0:
                 return None
-            run = self._document(self._feeds[index])
+            run = self._sample(self._feeds[index])
             if run is not None:
                 return run
 
@@ -79,9 +76,9 @@ class Mixer:
         run = self._next_run(feed)
         if run is not None:
             first = int(run.offsets[1]) if run.counted else 0
-            feed.state = position(run, feed.state, len(run.offsets) - 1)
+            feed.state = run.position(feed.state, len(run))
             feed.state = replace(feed.state, tokens=feed.state.tokens + int(run.offsets[-1]) - first)
-            self.tally.empty += 0 if run.empties is None else int(run.empties[-1])
+            self._tell(run, -1, 0)
         return run
 
     def _furthest_behind(self) -> int:
@@ -90,33 +87,30 @@ class Mixer:
             return -1
         return max(live, key=lambda index: (self._feeds[index].state.due - self._feeds[index].state.tokens, -index))
 
-    def _document(self, feed: _Feed) -> Run | None:
-        """Cut the next document off the feed's run; None where the feed has ended, or all feeds need another look."""
-        if feed.run is None or feed.taken >= len(feed.run.offsets) - 1:
+    def _sample(self, feed: _Feed) -> Run | None:
+        """Cut the next sample off the feed's run; None where the feed has ended, or all feeds need another look."""
+        if feed.run is None or feed.taken >= len(feed.run):
             feed.run, feed.taken = self._next_run(feed), 0
             if feed.run is None:
                 feed.state = replace(feed.state, ended=True)
                 return None
         run, index = feed.run, feed.taken
         feed.taken += 1
-        if index >= len(run.offsets) - 1:
-            feed.state = position(run, feed.state, 0)
+        if index >= len(run):
+            self._tell(run, -1, 0)
+            feed.state = run.position(feed.state, 0)
             return None
-        start, stop = int(run.offsets[index]), int(run.offsets[index + 1])
-        single = Run(
-            source=run.source,
-            ids=run.ids[max(start, 0) : stop],
-            offsets=np.asarray([min(start, 0), stop - max(start, 0)], dtype=np.int64),
-            window=run.window,
-            first=run.first + index,
-            entered=None,
-            counted=run.counted and index == 0,
-        )
-        if start == stop:
-            self.tally.empty += 1
-        self._count(feed, 0 if single.counted else stop - start)
-        feed.state = position(single, feed.state, 1)
-        return single if start < stop else None
+        single = run.sample(index)
+        self._tell(run, index + 1, index)
+        self._count(feed, 0 if single.counted else len(single.ids))
+        feed.state = single.position(feed.state, 1)
+        return single if len(single.ids) else None
+
+    def _tell(self, run: Run, stop: int, start: int) -> None:
+        """Add to the tally what lies before sample ``stop`` of ``run``, but for what lay before sample ``start``."""
+        for name, before in run.counts.items():
+            more = int(before[stop]) - (int(before[start]) if start else 0)
+            setattr(self.tally, name, getattr(self.tally, name) + more)
 
     def _count(self, feed: _Feed, tokens: int) -> None:
         """Charge ``tokens`` to ``feed``, and entitle every live source to its share of them."""
@@ -125,11 +119,3 @@ class Mixer:
             if not other.state.ended:
                 other.state = replace(other.state, due=other.state.due + tokens * other.weight / total)
         feed.state = replace(feed.state, tokens=feed.state.tokens + tokens)
-
-
-def position(run: Run, state: SourceState, taken: int) -> SourceState:
-    """Return ``state`` moved to ``taken`` documents into ``run``, or to the next window's beginning behind its last."""
-    document, window = run.first + taken, run.window
-    if document >= len(window.texts):
-        return SourceState(window.end, 0, "", state.tokens, state.due)
-    return SourceState(window.begin, document, window.digest, state.tokens, state.due)

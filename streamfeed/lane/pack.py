@@ -1,9 +1,9 @@
-"""Packing: rows of exactly ``seq_len`` tokens out of one document behind the other."""
+"""Packing: how samples become rows. What all packers share, and rows of exactly ``seq_len`` tokens end to end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -12,21 +12,45 @@ if TYPE_CHECKING:
 
     from streamfeed.lane.runs import Run
 
-__all__ = ["ConcatPacker", "Packed"]
+__all__ = ["ConcatPacker", "Packed", "Packer"]
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
     """Consecutive rows that one run completed.
 
-    ``rows``: int32 ``[n, seq_len]``. ``starts``: int64, sorted, where documents start, as ``row * seq_len + column``; a
-    row's own start is not among them unless a document starts there too. ``carried`` tokens of row 0 are from earlier
-    runs; where it is negative, so many of the run's tokens are in rows before these.
+    ``rows``: int32 ``[n, width]``, of row ``i`` the first ``lengths[i]`` count (int32 ``[n]``; None: all). ``starts``:
+    int64, sorted, where documents start, as ``row * width + column``; a row's own start is not among them unless a
+    document starts there too. ``flags``: uint8 ``[n, width]``, ``values``: int64 ``[n]``, where samples have them.
+
+    ``carried`` tokens of row 0 are from earlier runs; where it is negative, so many of the run's tokens are in rows
+    before these. ``ends``: where rows do not follow each other in the run, int64 ``[n]``, how many of its tokens are in
+    rows up to and with each; -1 where a row's place is known only by all that were packed together.
     """
 
     rows: NDArray[np.int32]
     starts: NDArray[np.int64]
     carried: int
+    lengths: NDArray[np.int32] | None = None
+    flags: NDArray[np.uint8] | None = None
+    values: NDArray[np.int64] | None = None
+    ends: NDArray[np.int64] | None = None
+
+    def reached(self, row: int) -> int:
+        """Return how many tokens of the run are in rows up to and with ``row``; -1 where that is not known."""
+        if self.ends is not None:
+            return int(self.ends[row])
+        return (row + 1) * int(self.rows.shape[1]) - self.carried
+
+
+class Packer(Protocol):
+    """Turns runs into rows; a pure function of the samples, however they are cut into runs."""
+
+    def feed(self, run: Run) -> list[Packed]:
+        """Add a run; return the rows that it completes (maybe none)."""
+
+    def flush(self) -> Packed | None:
+        """Return the last rows, once there is no more run; None where nothing is held."""
 
 
 FEW_ROWS = 8
@@ -38,47 +62,65 @@ class ConcatPacker:
 
     def __init__(self, seq_len: int) -> None:
         self._seq_len = seq_len
+        self._clear()
+
+    def _clear(self) -> None:
         self._carry = np.empty(0, dtype=np.int32)
         self._carry_starts = np.empty(0, dtype=np.int64)
+        self._carry_flags: NDArray[np.uint8] | None = None
 
     def feed(self, run: Run) -> list[Packed]:
         """Add a run; return the rows that it completes, in at most two parts (maybe none).
 
         Only the row that completes what was carried is copied together, the others are views of the run's ids.
         """
-        carried, ids, starts = len(self._carry), run.ids, _starts(run)
+        carried, ids, flags, starts = len(self._carry), run.ids, run.flags, _starts(run)
         if not carried:
-            return self._cut(ids, starts, 0)
+            return self._cut(ids, flags, starts, 0)
         starts = np.concatenate((self._carry_starts, starts + carried))
         rest = self._seq_len - carried  # of the row that was begun
         if len(ids) < FEW_ROWS * self._seq_len:
-            return self._cut(np.concatenate((self._carry, ids)), starts, carried)
+            return self._cut(np.concatenate((self._carry, ids)), self._joined(flags), starts, carried)
         row = np.concatenate((self._carry, ids[:rest])).reshape(1, -1)
+        marks = None if flags is None else self._joined(flags[:rest])
         cut = int(starts.searchsorted(self._seq_len))
-        return [Packed(row, starts[:cut], carried), *self._cut(ids[rest:], starts[cut:] - self._seq_len, -rest)]
+        first = Packed(row, starts[:cut], carried, flags=None if marks is None else marks.reshape(1, -1))
+        behind = None if flags is None else flags[rest:]
+        return [first, *self._cut(ids[rest:], behind, starts[cut:] - self._seq_len, -rest)]
 
-    def _cut(self, ids: NDArray[np.int32], starts: NDArray[np.int64], carried: int) -> list[Packed]:
+    def _joined(self, flags: NDArray[np.uint8] | None) -> NDArray[np.uint8] | None:
+        if flags is None or self._carry_flags is None:
+            return flags
+        return np.concatenate((self._carry_flags, flags))
+
+    def _cut(
+        self, ids: NDArray[np.int32], flags: NDArray[np.uint8] | None, starts: NDArray[np.int64], carried: int
+    ) -> list[Packed]:
         """Cut ``ids`` into rows and carry the rest."""
         count = len(ids) // self._seq_len
         full = count * self._seq_len
         cut = int(starts.searchsorted(full))
         self._carry = ids[full:].copy()
         self._carry_starts = starts[cut:] - full
-        return [Packed(ids[:full].reshape(count, self._seq_len), starts[:cut], carried)] if count else []
+        self._carry_flags = None if flags is None else flags[full:].copy()
+        if not count:
+            return []
+        marks = None if flags is None else flags[:full].reshape(count, self._seq_len)
+        return [Packed(ids[:full].reshape(count, self._seq_len), starts[:cut], carried, flags=marks)]
 
     def flush(self) -> Packed | None:
         """Return the last, partial row as it is (``rows`` is ``[1, length]``), or None when nothing is carried."""
         if not len(self._carry):
             return None
-        last = Packed(self._carry.reshape(1, -1), self._carry_starts, len(self._carry))
-        self._carry = np.empty(0, dtype=np.int32)
-        self._carry_starts = np.empty(0, dtype=np.int64)
+        marks = None if self._carry_flags is None else self._carry_flags.reshape(1, -1)
+        last = Packed(self._carry.reshape(1, -1), self._carry_starts, len(self._carry), flags=marks)
+        self._clear()
         return last
 
 
 def _starts(run: Run) -> NDArray[np.int64]:
     """Return where the run's documents start in its ids; a continued first document starts at 0 (it is a piece)."""
     begins = run.offsets[:-1]
-    if run.empties is not None:
+    if "empty" in run.counts or "skipped" in run.counts:
         begins = begins[np.diff(run.offsets) > 0]
     return np.maximum(begins, 0)

@@ -1,38 +1,39 @@
-"""Runs: consecutive documents of one source, encoded."""
+"""Runs: consecutive samples of one source, encoded."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamfeed.errors import ReplayError
+from streamfeed.lane.mapping import Origins
+from streamfeed.lane.state import SourceState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from streamfeed.encode.protocol import Engine
-    from streamfeed.lane.state import SourceState
+    from streamfeed.lane.sampling import Sampled, Sampler
     from streamfeed.lane.windows import Window, WindowReader
     from streamfeed.stats import Tally
 
 __all__ = ["Run", "runs"]
 
-SLICE_BYTES = 512 << 10
-"""Texts are encoded about this much at a time. The engine alone is as fast with half of it, but every run also costs a
-hand-over between threads and a state; with twice as much, its scratch and the runs that wait take 40 MB more."""
-
 
 @dataclass(slots=True)
 class Run:
-    """Documents ``first`` to ``first + len(offsets) - 2`` of ``window`` of source ``source``.
+    """Samples of documents ``first`` to ``first + documents - 1`` of ``window`` of source ``source``.
 
-    Document ``i`` of the run is ``ids[offsets[i]:offsets[i + 1]]``. Where its first tokens are in earlier rows already,
-    ``offsets[0]`` is that number, negative. ``entered`` is what the window's tally adds when this run is taken (the
-    first of its window), ``counted`` says that the first document's tokens were counted before a resume.
+    Sample ``i`` of the run is ``ids[offsets[i]:offsets[i + 1]]``, with the same part of ``flags`` and with
+    ``values[i]`` where there are any (see :class:`~streamfeed.encode.objectives.protocol.Samples`). Where its first
+    tokens are in earlier rows already, ``offsets[0]`` is that number, negative. ``entered`` is what the window's tally
+    adds when this run is taken (the first of its window), ``counted`` says that the first sample's tokens were counted
+    before a resume. ``counts``: by name of a tally's field, int64 ``[samples + 1]``, how much lies before each sample.
+    ``origins``: which documents the samples are of; None where each document is one sample. ``given``: how many samples
+    the document behind the run has given in it.
     """
 
     source: int
@@ -40,19 +41,81 @@ class Run:
     offsets: NDArray[np.int64]
     window: Window
     first: int
-    entered: Tally | None
+    documents: int
+    entered: Tally | None = None
     counted: bool = False
-    empties: NDArray[np.int64] | None = field(default=None)
-    """int64 ``[documents + 1]``: how many documents before each have no tokens; None where none has."""
+    flags: NDArray[np.uint8] | None = None
+    values: NDArray[np.int64] | None = None
+    counts: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    origins: Origins | None = None
+    given: int = 0
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def position(self, state: SourceState, taken: int) -> SourceState:
+        """Return ``state`` moved behind the first ``taken`` samples, or to the next window behind this one's last."""
+        document, sample, window = self.first + taken, 0, self.window
+        if taken >= len(self):
+            document, sample = self.first + self.documents, self.given
+        elif self.origins is not None:
+            document, sample = self.first + int(self.origins.document[taken]), int(self.origins.sample[taken])
+        if document >= len(window.texts):
+            return SourceState(window.end, 0, 0, "", state.tokens, state.due)
+        return SourceState(window.begin, document, sample, window.digest, state.tokens, state.due)
+
+    def sample(self, index: int) -> Run:
+        """Return sample ``index`` as a run of its own."""
+        start, stop = int(self.offsets[index]), int(self.offsets[index + 1])
+        own = slice(max(start, 0), stop)
+        origins, first, documents, given = self.origins, self.first + index, 1, 0
+        if origins is not None:
+            first, documents, given = self.first, self.documents, self.given
+            if index + 1 < len(self):
+                documents, given = int(origins.document[index + 1]), int(origins.sample[index + 1])
+        return Run(
+            source=self.source,
+            ids=self.ids[own],
+            offsets=np.asarray([min(start, 0), stop - max(start, 0)], dtype=np.int64),
+            window=self.window,
+            first=first,
+            documents=documents,
+            counted=self.counted and index == 0,
+            flags=None if self.flags is None else self.flags[own],
+            values=None if self.values is None else self.values[index : index + 1],
+            counts={
+                name: before[index : index + 2] - before[index]
+                for name, before in self.counts.items()
+                if before[index + 1] > before[index]
+            },
+            origins=None if origins is None else Origins(*(part[index : index + 1] for part in origins)),
+            given=given,
+        )
+
+    def behind(self, samples: int, offset: int) -> Run:
+        """Return the run without its first ``samples`` samples and ``offset`` tokens of the next."""
+        begin, origins = int(self.offsets[samples]), self.origins
+        return replace(
+            self,
+            ids=self.ids[begin + offset :],
+            offsets=self.offsets[samples:] - begin - offset,
+            counted=offset > 0,
+            flags=None if self.flags is None else self.flags[begin + offset :],
+            values=None if self.values is None else self.values[samples:],
+            counts={name: before[samples:] - before[samples] for name, before in self.counts.items()},
+            origins=None if origins is None else Origins(*(part[samples:] for part in origins)),
+        )
 
 
-def runs(reader: WindowReader, engine: Engine, state: SourceState, *, source: int, offset: int) -> Iterator[Run]:
-    """Yield the source's runs from ``state`` on, ``offset`` tokens into its next document.
+def runs(
+    reader: WindowReader, sampler: Sampler, state: SourceState, *, source: int, lane: int, offset: int
+) -> Iterator[Run]:
+    """Yield the source's runs from ``state`` on, ``offset`` tokens into its next sample.
 
     Raises :class:`ReplayError` where the window that the state stands in no longer has the texts that it had,
     :class:`EmptyStreamError` where a whole epoch that repeats holds documents, and not one token in them.
     """
-    skip, counted, replayed = state.document, offset > 0, state.digest == ""
+    replayed = state.digest == ""
     silence = _Silence(reader, state)
     for window in reader.windows(state.place):
         resumed = not replayed
@@ -61,20 +124,36 @@ def runs(reader: WindowReader, engine: Engine, state: SourceState, *, source: in
         replayed = True
         silence.enter(window)
         entered = None if resumed else window.tally
-        first = skip if resumed else 0
-        for start, texts in window.texts.drain(first, SLICE_BYTES):
-            encoded = engine.encode(texts)
-            run = Run(source, encoded.ids, encoded.offsets, window, start, entered, empties=_empties(encoded.offsets))
-            if counted and start == first and resumed:
-                run = _behind(run, offset)
+        first = state.document if resumed else 0
+        for sampled in sampler.samples(window, first, lane):
+            run = _run(source, window, sampled, entered)
+            if resumed and sampled.first == first and (state.sample or offset):
+                run = run.behind(state.sample, offset)
             entered = None
             silence.hear(len(run.ids))
             yield run
         if first >= len(window.texts):
             nothing = np.zeros(1, dtype=np.int64)
-            yield Run(source, np.empty(0, dtype=np.int32), nothing, window, len(window.texts), entered)
+            yield Run(source, np.empty(0, dtype=np.int32), nothing, window, len(window.texts), 0, entered)
     if not replayed:
         raise _changed(source, state)
+
+
+def _run(source: int, window: Window, sampled: Sampled, entered: Tally | None) -> Run:
+    samples = sampled.samples
+    return Run(
+        source=source,
+        ids=samples.ids,
+        offsets=samples.offsets,
+        window=window,
+        first=sampled.first,
+        documents=sampled.documents,
+        entered=entered,
+        flags=samples.flags,
+        values=samples.values,
+        counts=sampled.counts,
+        origins=sampled.origins,
+    )
 
 
 def _changed(source: int, state: SourceState) -> ReplayError:
@@ -105,18 +184,3 @@ class _Silence:
     def hear(self, tokens: int) -> None:
         """Note the tokens of a run."""
         self._heard = self._heard or tokens > 0
-
-
-def _empties(offsets: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    empty = np.diff(offsets) == 0
-    if not empty.any():
-        return None
-    return np.concatenate(([0], np.cumsum(empty))).astype(np.int64, copy=False)
-
-
-def _behind(run: Run, offset: int) -> Run:
-    """Return ``run`` without the first ``offset`` tokens of its first document."""
-    run.ids = run.ids[offset:]
-    run.offsets = run.offsets - offset
-    run.counted = True
-    return run

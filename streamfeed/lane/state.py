@@ -36,6 +36,8 @@ class Place:
 class SourceState:
     """Where a lane stands in one source: document ``document`` of the shuffled window that begins at ``place``.
 
+    ``sample`` samples of that document were taken (of the slice of documents that begins there, where a user's function
+    is batched); it is 0 where a document is one sample.
     ``digest`` is the hash of the window's texts once a document of it was taken, else empty; ``tokens`` were taken from
     the source so far, ``due`` is the share of all tokens that it should have given; ``ended`` says that the source was
     found to hold no more (in a finite pass), from where on the others share its part.
@@ -43,6 +45,7 @@ class SourceState:
 
     place: Place = field(default_factory=Place)
     document: int = 0
+    sample: int = 0
     digest: str = ""
     tokens: int = 0
     due: float = 0.0
@@ -126,6 +129,7 @@ def _source_to_json(source: SourceState) -> dict[str, Any]:
         "window": place.window,
         "whole": place.whole,
         "document": source.document,
+        "sample": source.sample,
         "digest": source.digest,
         "tokens": source.tokens,
         "due": source.due,
@@ -137,6 +141,7 @@ def _source_from_json(data: Mapping[str, Any]) -> SourceState:
     return SourceState(
         place=Place(**{name: _whole(data[name]) for name in _PLACE_NUMBERS}, whole=_flag(data["whole"])),
         document=_whole(data["document"]),
+        sample=_whole(data.get("sample", 0)),  # states of before there were functions have none
         digest=str(data["digest"]),
         tokens=_whole(data["tokens"]),
         due=float(data["due"]),

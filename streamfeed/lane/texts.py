@@ -63,12 +63,12 @@ class Texts(Sequence[str]):
 
     __hash__ = None  # type: ignore[assignment]  # compared by value, and large
 
-    def drain(self, first: int, nbytes: int) -> Iterator[tuple[int, list[str]]]:
+    def drain(self, first: int, nbytes: int, count: int | None = None) -> Iterator[tuple[int, list[str]]]:
         """Yield the texts from ``first`` on, ``nbytes`` or a little more at a time, each time with the first's number.
 
-        What was yielded is not kept.
+        With ``count``, always so many of them (fewer at the end). What was yielded is not kept.
         """
-        pieces = deque(self._pieces(first, nbytes))
+        pieces = deque(self._pieces(first, nbytes, count))
         self._documents = []
         while pieces:
             piece = pieces.popleft()
@@ -76,12 +76,13 @@ class Texts(Sequence[str]):
             del piece
             yield start, texts
 
-    def _pieces(self, first: int, nbytes: int) -> Iterator[_Piece]:
+    def _pieces(self, first: int, nbytes: int, count: int | None) -> Iterator[_Piece]:
         sizes = [len(document) for document in self._documents]
         start, total = first, 0
         for index in range(first, len(sizes)):
             total += sizes[index]
-            if total >= nbytes or index == len(sizes) - 1:
+            full = total >= nbytes if count is None else index + 1 - start == count
+            if full or index == len(sizes) - 1:
                 bounds = [0, *accumulate(sizes[start : index + 1])]
                 yield _Piece(start, b"".join(self._documents[start : index + 1]), bounds)
                 start, total = index + 1, 0

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from streamfeed.loader.memory import Batch, BatchMemory
 
 if TYPE_CHECKING:
+    from streamfeed.dataset.message import Layout
+    from streamfeed.loader.columns import Columns
     from streamfeed.loader.reader import RankReader
 
 __all__ = ["Assembled", "Assembler"]
@@ -31,20 +36,25 @@ class Assembled(NamedTuple):
 
 
 class Assembler:
-    """Batches of ``rows`` rows of ``seq_len`` tokens from ``reader``, padded with ``pad``.
+    """Batches of ``rows`` rows from ``reader``, padded with ``pad``; ``columns`` makes of them what a model takes.
 
     Where the rows of several batches have arrived already they are assembled at once; nothing is ever waited for but
     the rows of the next batch.
     """
 
-    def __init__(self, reader: RankReader, rows: int, seq_len: int, pad: int) -> None:
+    def __init__(self, reader: RankReader, rows: int, pad: int, layout: Layout, columns: Columns | None = None) -> None:
         self._reader = reader
+        seq_len = layout.seq_len
         self._rows = rows
         self._seq_len = seq_len
         self._pad = pad
         self._most = min(MOST_BATCHES, max(1, GROUP_BYTES // (3 * 8 * rows * seq_len)))
         self._alone = BatchMemory(rows, seq_len)
         self._grouped = BatchMemory(rows, seq_len, self._most)
+        self._columns = columns
+        most = self._most * rows
+        self._flags = np.empty((most, seq_len), dtype=np.uint8) if layout.flags else None
+        self._values = np.empty(most, dtype=np.int64) if layout.values else None
         self._ready: deque[Assembled] = deque()
 
     def states(self) -> tuple[bytes, ...]:
@@ -61,15 +71,24 @@ class Assembler:
         count = max(1, self._reader.arrived(self._rows, self._most))
         before = self._reader.states()
         slot = (self._alone if count == 1 else self._grouped).take()
-        lengths = self._reader.fill(slot.arrays.first(count * self._rows), self._pad)
-        if lengths is None:
+        rows = count * self._rows
+        arrays = replace(
+            slot.arrays.rows(0, rows),
+            flags=None if self._flags is None else self._flags[:rows],
+            values=None if self._values is None else self._values[:rows],
+        )
+        filled = self._reader.fill(arrays, self._pad)
+        if filled is None:
             return
-        by_batch = lengths.reshape(count, self._rows)
+        by_batch = filled.lengths.reshape(count, self._rows)
         tokens = by_batch.sum(axis=1).tolist()
         if not tokens[-1] and not self._reader.has_more():
             while not tokens[-1]:
                 tokens.pop()  # the stream ended inside the group
         after = self._reader.states()
-        for index, (batch, some) in enumerate(zip(slot.batches, tokens, strict=False)):
+        batches = (
+            slot.batches if self._columns is None else self._columns.make(arrays, filled, len(tokens), slot.batches)
+        )
+        for index, (batch, some) in enumerate(zip(batches, tokens, strict=False)):
             empty = 0 if some == by_batch.shape[1] * self._seq_len else int((by_batch[index] == 0).sum())
             self._ready.append(Assembled(batch, some, empty, after if index == count - 1 else before))

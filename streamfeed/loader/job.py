@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 import orjson
 
 from streamfeed.dataset.host import Host
-from streamfeed.dataset.message import Buffers, Message, rounds_in
-from streamfeed.encode.engines import CHECK_EVERY, build_engine
+from streamfeed.dataset.message import Buffers, Layout, Message, rounds_in
+from streamfeed.encode.engines import CHECK_EVERY
+from streamfeed.encode.objectives.build import build_objective
+from streamfeed.encode.objectives.protocol import Objective, TextObjective
 from streamfeed.encode.proof import Verdict, disprove
 from streamfeed.lane.lane import LaneTools
+from streamfeed.lane.mapping import Mapper
+from streamfeed.lane.sampling import Sampler
 from streamfeed.plan.plan import Plan, SourceHands
 from streamfeed.storage.fetch import Fetcher
 from streamfeed.storage.store import Store
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from streamfeed.encode.tokenizer import TokenizerSpec
     from streamfeed.lane.ahead import AheadThread
     from streamfeed.lane.state import LaneState
+    from streamfeed.objectives import Objective as Settings
     from streamfeed.stats import ReadStats
 
 __all__ = ["InProcess", "Job", "Messages"]
@@ -44,6 +49,7 @@ class Job:
     """
 
     plan: Plan
+    objective: Settings
     tokenizer: TokenizerSpec
     verdict: Verdict
     cache_dir: Path | None
@@ -64,6 +70,11 @@ class Job:
     def seq_len(self) -> int:
         """Tokens of a row."""
         return self.plan.rules.seq_len
+
+    @property
+    def layout(self) -> Layout:
+        """What there is of a row."""
+        return Layout.of(self.plan.rules)
 
     @property
     def rounds(self) -> int:
@@ -92,8 +103,17 @@ class Job:
             disprove(self.tokenizer, self.cache_dir, reason)
 
         fetcher = Fetcher()
+        objective = build_objective(
+            self.objective,
+            self.tokenizer,
+            self.verdict,
+            seq_len=self.seq_len,
+            skip=self.plan.rules.on_error == "skip",
+            check_every=self._check_every(),
+            on_mismatch=disproved,
+        )
         tools = LaneTools(
-            engine=build_engine(self.tokenizer, self.verdict, check_every=self._check_every(), on_mismatch=disproved),
+            samplers=[self._sampler(index, objective) for index in range(len(self.plan.sources))],
             hands=[SourceHands(source, self.plan.rules, index) for index, source in enumerate(self.plan.sources)],
             stores=[Store(source.storage_options, stats, fetcher, source.retry) for source in self.plan.sources],
             thread=thread,
@@ -101,6 +121,17 @@ class Job:
         return Host(
             self.plan, self.share, self.slots, self.states, tools, first=self.first, first_epoch=self.first_epoch
         )
+
+    def _sampler(self, index: int, objective: Objective) -> Sampler:
+        source, rules = self.plan.sources[index], self.plan.rules
+        longest = 0 if rules.packing == "concat" else rules.seq_len
+        if source.shape.plain:
+            assert isinstance(objective, TextObjective)
+            return Sampler(None, objective, longest=longest)
+        mapper = None
+        if source.map is not None:
+            mapper = Mapper(source.map.get(), source.taken, rules.seed, index)
+        return Sampler(objective, mapper=mapper, longest=longest)
 
     def _check_every(self) -> int | None:
         """Return how often the worker checks its engine: only a rank's first does, for all of them.
@@ -133,9 +164,9 @@ class InProcess:
 
     def __init__(self, job: Job, stats: ReadStats) -> None:
         self._messages = Messages(job.host(stats, None), job)
-        self._free = [Buffers.private(job.rows, job.seq_len)]
+        self._free = [Buffers.private(job.rows, job.layout)]
         self._held: list[Buffers] = []
-        self._shape = (job.rows, job.seq_len)
+        self._shape = (job.rows, job.layout)
 
     def receive(self) -> Message:
         """Make the next message."""

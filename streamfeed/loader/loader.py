@@ -9,12 +9,15 @@ import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
+from streamfeed.dataset.message import Layout
 from streamfeed.dataset.resolve import Resolved
 from streamfeed.dataset.share import Share
 from streamfeed.dataset.state import StreamState
-from streamfeed.encode.proof import default_cache_dir, prove
+from streamfeed.encode.objectives.build import verdict_for
+from streamfeed.encode.proof import default_cache_dir
 from streamfeed.errors import BudgetError, ConfigError
 from streamfeed.loader.assembly import Assembler
+from streamfeed.loader.columns import check_columns, columns_for
 from streamfeed.loader.heap import give_back
 from streamfeed.loader.history import History
 from streamfeed.loader.job import InProcess, Job
@@ -25,12 +28,13 @@ from streamfeed.stats import ReadStats
 from streamfeed.topology import find_rank, join_states, once
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
     from streamfeed.config import StreamConfig
     from streamfeed.encode.tokenizer import TokenizerSpec
+    from streamfeed.loader.columns import Column
     from streamfeed.loader.memory import Batch
     from streamfeed.plan.plan import Plan
 
@@ -49,6 +53,12 @@ class StreamLoader:
     The stores are listed once: by the first rank where a process group of ``world_size`` is up (then making a loader is
     a collective), else by every rank, or not at all where ``plan`` is another loader's of the same config.
 
+    Other objectives have other columns: of a classification ``labels`` are int64 ``[B]``, with ``token_type_ids`` where
+    the tokenizer's models take them. With ``packing="none"`` ``T`` is the longest row of the batch (the next multiple
+    of ``pad_to_multiple_of``), and ``attention_mask``, int64 ``[B, T]``, is 1 where a row has tokens. On request, by
+    ``columns``: ``document_ids``, int32 ``[B, T]``, which piece of its row a token is of (-1: padding); ``cu_seqlens``,
+    int32 ``[pieces + 1]``, where pieces begin in the batch laid end to end, and ``max_seqlen``, int32, the longest.
+
     Iterating continues after the last batch handed out; after the end of a finite stream it starts the next pass.
     Batches may share one piece of memory, each its own part: ``clone()`` a tensor before saving or pickling it, which
     would write the whole piece (at most 4 MB).
@@ -65,20 +75,24 @@ class StreamLoader:
         start_method: str | None = None,
         cache_dir: Path | None = None,
         plan: Plan | None = None,
+        columns: Sequence[Column] = (),
+        pad_to_multiple_of: int | None = None,
     ) -> None:
         if batch_size < 1 or num_workers < 0:
             raise ConfigError(
                 f"batch_size must be at least 1 and num_workers at least 0, got {batch_size}, {num_workers}"
             )
+        check_columns(config, columns, pad_to_multiple_of)
         self.config = config
         self.batch_size = batch_size
+        self._asked = (tuple(columns), pad_to_multiple_of)
         self.num_workers = num_workers
         self.rank, self.world_size = find_rank(rank, world_size)
         self._context = warm_up(start_method) if num_workers else None
         self._cache_dir = default_cache_dir() if cache_dir is None else cache_dir
         alone = functools.partial(once, world_size=self.world_size)
         self._resolved = Resolved(config, once=alone, plan=plan, cache_dir=self._cache_dir)
-        self._verdict = alone(lambda: prove(self._resolved.tokenizer, self._cache_dir))
+        self._verdict = alone(lambda: verdict_for(config.objective, self.tokenizer, self._cache_dir))
         self._stats = ReadStats()
         self._workers: list[RemoteWorker] = []
         self._stop = weakref.finalize(self, stop_workers, self._workers, os.getpid())
@@ -138,7 +152,7 @@ class StreamLoader:
             self._end()
             return None
         batch, tokens, empty_rows, states = assembled
-        self._report.count(self.batch_size * self.config.seq_len, tokens, empty_rows)
+        self._report.count(batch["input_ids"].numel(), tokens, empty_rows)
         if self.config.on_error == "skip" and states != self._history.now.parts:
             self._check_budget(states)
         self._history.batch(states)
@@ -165,6 +179,7 @@ class StreamLoader:
         jobs = [
             Job(
                 plan=self._plan,
+                objective=self.config.objective,
                 tokenizer=self.tokenizer,
                 verdict=self._verdict,
                 cache_dir=self._cache_dir,
@@ -184,9 +199,10 @@ class StreamLoader:
         else:
             self._workers.extend(start_workers(self._context, jobs))
             channels = list(self._workers)
-        pad = self.tokenizer.padding
         reader = RankReader(share, channels, first, [job.lanes_json() for job in jobs])
-        return Assembler(reader, self.batch_size, self.config.seq_len, pad)
+        columns = columns_for(self.config, self.tokenizer, share, base.number, *self._asked)
+        layout, pad = Layout.of(self._plan.rules), self.tokenizer.padding
+        return Assembler(reader, self.batch_size, pad, layout, columns)
 
     def _end(self) -> None:
         """Note the end of a finite pass, and what became of its records."""

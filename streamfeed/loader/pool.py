@@ -16,7 +16,6 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext, ForkServerContext
 from typing import TYPE_CHECKING
 
-from streamfeed.dataset.message import Message
 from streamfeed.errors import ConfigError, WorkerError
 from streamfeed.loader.ring import Ring, SharedObject
 from streamfeed.loader.wire import Header, read_failure
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from multiprocessing.process import BaseProcess
 
+    from streamfeed.dataset.message import Message
     from streamfeed.loader.job import Job
 
 __all__ = ["START_METHOD", "RemoteWorker", "start_workers", "stop_workers", "warm_up"]
@@ -76,9 +76,7 @@ class RemoteWorker:
         self._held.append(header.slot)
         self.bytes_read = header.bytes_read
         self.retries = header.retries
-        buffers = self._buffers[header.slot]
-        rows = header.rows
-        return Message(buffers.ids[:rows], buffers.lengths[:rows], buffers.starts[: header.starts], header.payload)
+        return self._buffers[header.slot].message(header.rows, header.starts, header.payload)
 
     def _next_bytes(self) -> bytes:
         if not self._pipe.poll(0):
@@ -123,7 +121,7 @@ def start_workers(context: BaseContext, jobs: Sequence[Job]) -> list[RemoteWorke
     workers: list[RemoteWorker] = []
     try:
         for job, (our_end, their_end) in zip(jobs, ends, strict=True):
-            ring = Ring.allocate(context, job.rows, job.seq_len)
+            ring = Ring.allocate(context, job.rows, job.layout)
             others = [*ours, *(pair[1] for pair in ends[job.worker + 1 :])] if inherits else []
             arguments = WorkerArguments(shared, job.worker, ring, their_end, os.getpid(), others)
             process = context.Process(target=main, args=(arguments,), daemon=True, name=f"streamfeed-{job.worker}")  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from streamfeed.dataset.message import Message
     from streamfeed.dataset.share import Share
 
-__all__ = ["Channel", "RankReader"]
+__all__ = ["Channel", "Filled", "RankReader"]
 
 
 class Channel(Protocol):
@@ -35,6 +35,20 @@ class _Part(NamedTuple):
     rows: NDArray[np.int32]
     lengths: NDArray[np.int32]
     starts: NDArray[np.int32]
+    flags: NDArray[np.uint8] | None
+    values: NDArray[np.int64] | None
+
+
+class Filled(NamedTuple):
+    """What was put into a batch: how many tokens of each row count, int32 ``[rows]`` (0 where its lane has ended).
+
+    ``pieces``: int64, where pieces begin, as ``row * seq_len + column``, sorted. ``first``: which of the rank's rows
+    the first one is.
+    """
+
+    lengths: NDArray[np.int32]
+    pieces: NDArray[np.int64]
+    first: int
 
 
 class _Places(NamedTuple):
@@ -68,7 +82,13 @@ class _Tap:
             width = message.ids.shape[1]
             begin, end = self._next_start, int(message.starts.searchsorted(last * width))
             self._next, self._next_start = last, end
-            yield _Part(message.ids[first:last], message.lengths[first:last], message.starts[begin:end] - first * width)
+            yield _Part(
+                message.ids[first:last],
+                message.lengths[first:last],
+                message.starts[begin:end] - first * width,
+                None if message.flags is None else message.flags[first:last],
+                None if message.values is None else message.values[first:last],
+            )
             count -= last - first
 
     def arrived(self) -> int:
@@ -145,11 +165,8 @@ class RankReader:
         """Say whether any row to come is not empty; may wait for a message once rows have become empty."""
         return any(tap.has_more() for tap in self._taps)
 
-    def fill(self, batch: BatchArrays, pad: int) -> NDArray[np.int32] | None:
-        """Fill ``batch`` with the next rows; ``None`` when neither they nor any row to come holds a token.
-
-        Returns how many tokens of each row count, int32 ``[rows]``: 0 where its lane has ended.
-        """
+    def fill(self, batch: BatchArrays, pad: int) -> Filled | None:
+        """Fill ``batch`` with the next rows; ``None`` when neither they nor any row to come holds a token."""
         count, seq_len = batch.input_ids.shape
         lengths = np.zeros(count, dtype=np.int32)
         starts: list[NDArray[np.int64]] = []
@@ -157,7 +174,7 @@ class RankReader:
             drawn, wanted = 0, len(places.rows)
             for part in tap.draw(wanted):
                 rows, place = places if len(part.rows) == wanted else _cut(places, drawn, len(part.rows))
-                batch.put(place, part.rows)
+                batch.put(place, part.rows, part.flags, part.values)
                 lengths[place] = part.lengths
                 row = part.starts // seq_len
                 starts.append(part.starts + (rows[row] - row) * seq_len)
@@ -167,8 +184,8 @@ class RankReader:
             for tap in self._taps:
                 tap.end()
             return None
-        batch.finish(lengths, starts, pad)
-        return lengths
+        pieces = batch.finish(lengths, starts, pad)
+        return Filled(lengths, pieces, self._t - count)
 
     def _layout(self, count: int) -> list[_Places]:
         """Return which rows of the next batch come from which tap; the same whenever the slots come round to here."""

@@ -48,11 +48,16 @@ class Report:
         """Return an independent copy."""
         return replace(self, tally=self.tally.copy())
 
+    @property
+    def utilisation(self) -> float:
+        """The share of the batches' room that holds tokens; 1 before the first batch."""
+        return self.tokens / (self.tokens + self.padding) if self.tokens else 1.0
+
     def summary(self) -> str:
-        """Say in one line what did not become trained tokens; empty when everything did."""
-        parts = [self.tally.dropped()]
+        """Say in one line what did not become trained tokens, or not as it was; empty when everything did."""
+        parts = [self.tally.dropped(), self.tally.remarks()]
         if self.padding:
-            parts.append(f"{self.padding:,} tokens of padding")
+            parts.append(f"{self.padding:,} tokens of padding ({1 - self.utilisation:.1%} of the room)")
         if self.empty_rows:
             parts.append(f"{self.empty_rows:,} empty rows")
         return ", ".join(part for part in parts if part)

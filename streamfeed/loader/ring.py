@@ -9,7 +9,7 @@ import pickle
 from ctypes import Array, c_char
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streamfeed.dataset.message import Buffers
+from streamfeed.dataset.message import Buffers, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,18 +28,22 @@ class Ring(NamedTuple):
 
     memory: SharedMemory
     rows: int
-    seq_len: int
+    layout: Layout
 
     @classmethod
-    def allocate(cls, context: BaseContext, rows: int, seq_len: int) -> Ring:
+    def allocate(cls, context: BaseContext, rows: int, layout: Layout) -> Ring:
         """Make a ring that processes started by ``context`` can map."""
-        return cls(context.RawArray(c_char, SLOTS * Buffers.nbytes(rows, seq_len)), rows, seq_len)
+        return cls(context.RawArray(c_char, SLOTS * _slot_bytes(rows, layout)), rows, layout)
 
     def buffers(self) -> list[Buffers]:
         """Return the slots."""
         view = memoryview(self.memory).cast("B")
-        size = Buffers.nbytes(self.rows, self.seq_len)
-        return [Buffers.over(view[slot * size : (slot + 1) * size], self.rows, self.seq_len) for slot in range(SLOTS)]
+        size = _slot_bytes(self.rows, self.layout)
+        return [Buffers.over(view[slot * size : (slot + 1) * size], self.rows, self.layout) for slot in range(SLOTS)]
+
+
+def _slot_bytes(rows: int, layout: Layout) -> int:
+    return -(-layout.nbytes(rows) // 8) * 8
 
 
 class SharedObject(NamedTuple):

@@ -9,26 +9,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.nn.functional import pad
 from torch.utils.data import IterableDataset, get_worker_info
 
-from streamfeed.dataset.batch import BatchArrays
+from streamfeed.dataset.batch import IGNORED, BatchArrays
 from streamfeed.dataset.message import Buffers
 from streamfeed.dataset.resolve import Resolved
 from streamfeed.dataset.share import Share
 from streamfeed.dataset.state import StreamState
-from streamfeed.encode.proof import default_cache_dir, prove
+from streamfeed.encode.objectives.build import verdict_for
+from streamfeed.encode.proof import default_cache_dir
 from streamfeed.errors import StateError
+from streamfeed.loader.columns import columns_for
 from streamfeed.loader.job import Job, Messages
+from streamfeed.loader.reader import Filled
 from streamfeed.loader.report import no_row, tally_of
 from streamfeed.stats import ReadStats
 from streamfeed.topology import find_rank, once
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from streamfeed.config import StreamConfig
     from streamfeed.dataset.message import Message
+    from streamfeed.loader.columns import Columns
 
 __all__ = ["StreamDataset"]
 
@@ -39,6 +44,8 @@ Row = dict[str, torch.Tensor]
 
 class StreamDataset(IterableDataset[Row]):
     """Rows of one rank: ``input_ids``, ``labels``, ``position_ids``, int64 ``[T]``, those of :class:`StreamLoader`.
+
+    With ``packing="none"`` rows are as long as their samples: give :meth:`collate` to the ``DataLoader``.
 
     For ``DataLoader`` and torchdata's ``StatefulDataLoader``: every row exactly once, and an exact resume with the same
     ranks and workers. The *global* order of rows is :class:`StreamLoader`'s alone, since torch fills a batch from one
@@ -61,7 +68,7 @@ class StreamDataset(IterableDataset[Row]):
         alone = functools.partial(once, world_size=self.world_size)
         resolved = Resolved(config, once=alone, cache_dir=self._cache_dir)
         self.tokenizer = resolved.tokenizer
-        self._verdict = alone(lambda: prove(resolved.tokenizer, self._cache_dir))
+        self._verdict = alone(lambda: verdict_for(config.objective, resolved.tokenizer, self._cache_dir))
         self._plan = resolved.plan()
         self._share = Share(self._plan.lanes, self.rank, self.world_size)
         self._base = StreamState(self._plan.fingerprint, versions=self._plan.versions())
@@ -87,6 +94,18 @@ class StreamDataset(IterableDataset[Row]):
         yield from self._rows(self._job(worker, workers_used))
         self._ended = True
 
+    def collate(self, rows: Sequence[Row]) -> Row:
+        """Return a batch of rows, padded to the longest: ids with the tokenizer's pad, labels with -100."""
+        longest = max(row["input_ids"].shape[0] for row in rows)
+        fill = {"input_ids": self.tokenizer.padding, "labels": IGNORED}
+        batch = {}
+        for name in rows[0]:
+            column = [row[name] for row in rows]
+            if column[0].ndim:
+                column = [pad(one, (0, longest - one.shape[0]), value=fill.get(name, 0)) for one in column]
+            batch[name] = torch.stack(column)
+        return batch
+
     def _start_at(self, state: StreamState, taken: int) -> None:
         self._base, self._taken, self._states, self._ended = state, taken, b"{}", False
 
@@ -104,6 +123,7 @@ class StreamDataset(IterableDataset[Row]):
         turn, index = divmod(self._taken, len(slots))
         return Job(
             plan=self._plan,
+            objective=self.config.objective,
             tokenizer=self.tokenizer,
             verdict=self._verdict,
             cache_dir=self._cache_dir,
@@ -117,8 +137,9 @@ class StreamDataset(IterableDataset[Row]):
 
     def _rows(self, job: Job) -> Iterator[Row]:
         messages = Messages(job.host(ReadStats(), None), job)
-        buffers = Buffers.private(job.rows, job.seq_len)
-        pad = self.tokenizer.padding
+        buffers = Buffers.private(job.rows, job.layout)
+        columns = columns_for(self.config, self.tokenizer, self._share, self._base.number)
+        slots = job.slots
         while True:
             message = messages.next(buffers)
             self._states = message.states
@@ -127,9 +148,11 @@ class StreamDataset(IterableDataset[Row]):
                     raise no_row(tally_of([message.states]), self.rank, self.world_size)
                 return
             for index in range(len(message.ids)):
+                turn, place = divmod(self._taken, len(slots))
                 self._taken += 1
                 if message.lengths[index]:
-                    yield _row(message, index, pad)
+                    number = turn * self._share.slots + slots[place]
+                    yield _row(message, index, self.tokenizer.padding, number, columns)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of this torch worker as plain JSON, as of the last row yielded."""
@@ -168,11 +191,19 @@ def _named(seat: tuple[int, int, int, int]) -> str:
     return f"rank {rank} of {world_size}, worker {worker} of {workers}"
 
 
-def _row(message: Message, index: int, pad: int) -> Row:
+def _row(message: Message, index: int, filler: int, number: int, columns: Columns | None) -> Row:
+    """Return row ``index`` of a message, the ``number``-th of the rank."""
     seq_len = message.ids.shape[1]
-    row = {name: torch.empty((1, seq_len), dtype=torch.int64) for name in ("input_ids", "labels", "position_ids")}
-    arrays = BatchArrays(*(tensor.numpy() for tensor in row.values()))
-    arrays.put(slice(0, 1), message.ids[index : index + 1])
+    planes = {name: torch.empty((1, seq_len), dtype=torch.int64) for name in ("input_ids", "labels", "position_ids")}
+    own = slice(index, index + 1)
+    arrays = BatchArrays(
+        *(tensor.numpy() for tensor in planes.values()),
+        flags=None if message.flags is None else message.flags[own],
+        values=None if message.values is None else message.values[own].copy(),
+    )
+    arrays.put(slice(0, 1), message.ids[own])
     begin, end = np.searchsorted(message.starts, (index * seq_len, (index + 1) * seq_len))
-    arrays.finish(message.lengths[index : index + 1], [message.starts[begin:end] - index * seq_len], pad)
-    return {name: tensor[0] for name, tensor in row.items()}
+    pieces = arrays.finish(message.lengths[own], [message.starts[begin:end] - index * seq_len], filler)
+    if columns is not None:
+        planes = columns.make(arrays, Filled(message.lengths[own], pieces, number), 1, [planes])[0]
+    return {name: tensor[0] for name, tensor in planes.items()}

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Protocol
 
 import xxhash
+
+from streamfeed.objectives import Chat, Classification, Lm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from streamfeed.config import Source, StreamConfig
+    from streamfeed.objectives import Objective
 
-__all__ = ["ORDER_VERSION", "differences", "fingerprint", "source_print"]
+__all__ = ["ORDER_VERSION", "TokenizerPrint", "asked_of", "differences", "fingerprint", "source_print"]
+
+
+class TokenizerPrint(Protocol):
+    """What is noted of a tokenizer."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of what it means."""
+
+    @property
+    def chat_template(self) -> str | None:
+        """Its chat template."""
+
 
 ORDER_VERSION = 1
 """Raised whenever the same config and bytes would give other rows; a state of another version is refused."""
@@ -30,26 +47,47 @@ def source_print(source: Source, names: Sequence[str], sizes: Sequence[int], kin
         "shards": len(sizes),
         "bytes": sum(sizes),
         "hash": digest.hexdigest(),
-        "text": source.text,
-        "weight": float(source.weight),
+        **asked_of(source),
     }
 
 
-def fingerprint(config: StreamConfig, sources: Sequence[dict[str, Any]], tokenizer: str, lanes: int) -> dict[str, Any]:
+def asked_of(source: Source) -> dict[str, Any]:
+    """Describe what a source's settings say of its rows, whatever its shards are."""
+    asked: dict[str, Any] = {"text": source.text, "weight": float(source.weight)}
+    if source.mapping is not None:
+        asked["map"] = [source.mapping.name, source.mapping.batched, source.mapping.version, *(source.fields or ())]
+    return asked
+
+
+def fingerprint(
+    config: StreamConfig, sources: Sequence[dict[str, Any]], tokenizer: TokenizerPrint, lanes: int
+) -> dict[str, Any]:
     """Return everything that defines rows, as small JSON; not ``epochs``, which only says when to stop."""
-    return {
+    grouped = {"group_by_length": True} if config.group_by_length else {}
+    return grouped | {
         "order_version": ORDER_VERSION,
         "sources": list(sources),
-        "tokenizer": tokenizer,
+        "tokenizer": tokenizer.fingerprint,
         "seq_len": config.seq_len,
         "packing": config.packing,
-        "objective": "lm",
+        "objective": _objective(config.objective, tokenizer),
         "shuffle_buffer": config.shuffle_buffer,
         "window_bytes": config.window_bytes,
         "seed": config.seed,
         "lanes": lanes,
         "on_error": config.on_error,
     }
+
+
+def _objective(objective: Objective, tokenizer: TokenizerPrint) -> object:
+    if isinstance(objective, Lm):
+        return "lm"
+    named = {"name": type(objective).__name__, **asdict(objective)}
+    if isinstance(objective, Chat):
+        named["template"] = xxhash.xxh3_128_hexdigest((objective.template or tokenizer.chat_template or "").encode())
+    if isinstance(objective, Classification):
+        named["names"] = None if objective.names is None else list(objective.names)
+    return named
 
 
 def differences(saved: Mapping[str, Any], current: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from streamfeed.config import RetryPolicy
+from streamfeed.formats.shape import Shape
 from streamfeed.plan.deal import Dealer
 from streamfeed.plan.shards import ShardTable, Stride, Unit, UnitTable
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from streamfeed.config import OnError
-    from streamfeed.formats.shape import Shape
+    from streamfeed.config import OnError, Packing
+    from streamfeed.plan.carried import CarriedMap
 
 __all__ = ["Plan", "Rules", "SourceHands", "SourcePlan"]
 
@@ -29,8 +30,8 @@ LISTED_WINDOW_BYTES = 1 << 20
 class SourcePlan:
     """One source: its shards and units, what is read of them, and what opens its store (never shown or saved).
 
-    ``asked`` is what was listed, without secrets: URIs, and what else chose the shards or their format; empty where
-    nobody says.
+    ``shape`` is what is read of a record, and ``map`` the user's function. ``asked`` is what was listed, without
+    secrets: URIs, and what else chose the shards or their format; empty where nobody says.
     """
 
     shards: ShardTable
@@ -40,6 +41,9 @@ class SourcePlan:
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     asked: Sequence[str | None] = ()
+    map: CarriedMap | None = None
+    taken: Shape = field(default_factory=Shape)
+    """what the objective takes of what the user's function returns"""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,12 @@ class Rules:
     epochs: int | None
     on_error: OnError
     skip_budget: int
+    packing: Packing = "concat"
+    group_by_length: bool = False
+    flags: bool = False
+    """whether tokens have flags"""
+    values: bool = False
+    """whether samples have a value"""
 
     def window_limits(self, lane: int, *, first: bool) -> tuple[int, int]:
         """Return how many documents and bytes a window of ``lane`` holds.

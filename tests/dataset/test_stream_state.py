@@ -23,6 +23,7 @@ from tests.tokenizers_for_tests import build_bpe
 if TYPE_CHECKING:
     from pathlib import Path
 
+NOT_PROVEN = Verdict("huggingface", "not proven in this test")
 pytestmark = pytest.mark.usefixtures("one_engine")
 
 
@@ -170,7 +171,7 @@ def test_a_state_of_another_tokenizer_is_refused(
     config: StreamConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = merge_states(rank_states(config))
-    monkeypatch.setattr("streamfeed.loader.loader.prove", lambda *_: Verdict("huggingface", "not proven in this test"))
+    monkeypatch.setattr("streamfeed.encode.objectives.build.prove", lambda *_: NOT_PROVEN)
     other = replace(config, tokenizer=str(build_bpe(tmp_path / "other", vocab_size=900)))
     with pytest.raises(StateError, match=r"tokenizer: '[0-9a-f]+' in the state"):
         load(other, state)

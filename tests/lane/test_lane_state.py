@@ -12,12 +12,19 @@ from hypothesis import strategies as st
 
 from streamfeed.errors import StateError
 from streamfeed.lane.state import LaneState, Place, SourceState
-from streamfeed.stats import Tally
+from streamfeed.stats import TALLY_NAMES, Tally
 
 COUNT = st.integers(0, (1 << 62) - 1)
 PLACES = st.builds(Place, COUNT, COUNT, COUNT, COUNT, COUNT, COUNT, st.booleans())
 SOURCES = st.builds(
-    SourceState, PLACES, COUNT, st.text("0123456789abcdef", max_size=16), COUNT, st.floats(0, 1e15), st.booleans()
+    SourceState,
+    PLACES,
+    COUNT,
+    COUNT,
+    st.text("0123456789abcdef", max_size=16),
+    COUNT,
+    st.floats(0, 1e15),
+    st.booleans(),
 )
 STATES = st.builds(
     LaneState,
@@ -26,10 +33,12 @@ STATES = st.builds(
     current=st.integers(-1, 9),
     offset=COUNT,
     ended=st.booleans(),
-    tally=st.builds(Tally, COUNT, COUNT, COUNT, COUNT, COUNT, COUNT),
+    tally=st.builds(Tally, *[COUNT] * len(TALLY_NAMES)),
     sources=st.lists(SOURCES, max_size=3).map(tuple),
 )
-STATE = LaneState(5, 1 << 63, 0, 3, False, Tally(records=9, null=1), (SourceState(Place(1, 2), 4, "ab", 5, 0.5, True),))
+STATE = LaneState(
+    5, 1 << 63, 0, 3, False, Tally(records=9, null=1), (SourceState(Place(1, 2), 4, 1, "ab", 5, 0.5, True),)
+)
 
 
 @given(STATES)

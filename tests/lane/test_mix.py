@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streamfeed.lane.ahead import Ahead
 from streamfeed.lane.mix import Mixer
-from streamfeed.lane.runs import Run, _empties
+from streamfeed.lane.runs import Run
 from streamfeed.lane.state import Place, SourceState
 from streamfeed.lane.texts import Texts
 from streamfeed.lane.windows import Window
@@ -34,7 +34,9 @@ def feed(source: int, lengths: list[int], per_run: int) -> Ahead[Run]:
     for first in range(0, len(lengths), per_run):
         offsets = np.cumsum([0, *lengths[first : first + per_run]], dtype=np.int64)
         tokens = np.full(int(offsets[-1]), source, dtype=np.int32)
-        found.append(Run(source, tokens, offsets, window, first, None, empties=_empties(offsets)))
+        empty = np.diff(offsets) == 0
+        counts = {"empty": np.concatenate(([0], np.cumsum(empty)))} if empty.any() else {}
+        found.append(Run(source, tokens, offsets, window, first, len(empty), counts=counts))
     return Ahead(iter(found), None, 1)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfeed.lane.pack import ConcatPacker
-from streamfeed.lane.runs import Run, _behind, _empties
+from streamfeed.lane.runs import Run
 from streamfeed.lane.state import Place
 from streamfeed.lane.texts import Texts
 from streamfeed.lane.windows import Window
@@ -28,8 +28,10 @@ def run_of(documents: list[list[int]], *, cut: int = 0) -> Run:
     """A run of ``documents``; the first ``cut`` tokens of the first are in earlier rows."""
     offsets = np.cumsum([0, *map(len, documents)], dtype=np.int64)
     tokens = ids(*itertools.chain(*documents))
-    run = Run(0, tokens, offsets, NO_WINDOW, 0, None, empties=_empties(offsets))
-    return _behind(run, cut) if cut else run
+    empty = [not document for document in documents]
+    counts = {"empty": np.cumsum([0, *empty], dtype=np.int64)} if any(empty) else {}
+    run = Run(0, tokens, offsets, NO_WINDOW, 0, len(documents), counts=counts)
+    return run.behind(0, cut) if cut else run
 
 
 def pack(runs: list[Run], seq_len: int) -> tuple[list[list[int]], set[int], list[int]]:

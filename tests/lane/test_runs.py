@@ -15,7 +15,7 @@ from streamfeed.errors import EmptyStreamError, ReplayError
 from streamfeed.lane.runs import runs
 from streamfeed.lane.state import Place, SourceState
 from tests.corpora import write_corpus
-from tests.lanes import SILENT, ByteEngine, lane_of, plan_of, rows_of, window_reader
+from tests.lanes import SILENT, ByteEngine, lane_of, plan_of, rows_of, sampler, window_reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,7 +88,7 @@ def test_a_resume_encodes_nothing_before_the_document_it_stands_in(tmp_path: Pat
     window = next(reader.windows(Place()))
     engine = Recording()
     state = SourceState(document=15, digest=window.digest, tokens=100)
-    found = list(runs(reader, engine, state, source=0, offset=3))
+    found = list(runs(reader, sampler(engine=engine), state, source=0, lane=0, offset=3))
     assert engine.calls == [5]
     assert found[0].first == 15
     assert found[0].offsets[0] == -3
@@ -104,7 +104,7 @@ def test_texts_that_changed_under_a_state_are_a_replay_error(tmp_path: Path) -> 
     for content in (path.read_bytes().replace(b"two", b"owt"), b" " * path.stat().st_size):
         path.write_bytes(content)
         with pytest.raises(ReplayError, match="unit 0 of epoch 0, record 0"):
-            list(runs(window_reader(plan), ByteEngine(), state, source=0, offset=0))
+            list(runs(window_reader(plan), sampler(), state, source=0, lane=0, offset=0))
 
 
 @pytest.mark.parametrize("folders", [1, 2])

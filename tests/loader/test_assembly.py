@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamfeed.dataset.message import Layout
 from streamfeed.dataset.share import Share
 from streamfeed.loader.assembly import MOST_BATCHES, Assembler
 from streamfeed.loader.reader import RankReader
@@ -26,7 +27,7 @@ Batches = list[tuple[list[list[list[int]]], int, int]]
 
 
 def assembler(channels: list[FakeChannel], slots: int, rows: int, *, grouped: bool) -> Assembler:
-    made = Assembler(RankReader(Share(slots, 0, 1), channels, 0), rows, SEQ_LEN, PAD)
+    made = Assembler(RankReader(Share(slots, 0, 1), channels, 0), rows, PAD, Layout(SEQ_LEN, SEQ_LEN))
     assert made._most == MOST_BATCHES
     if not grouped:
         made._most = 1

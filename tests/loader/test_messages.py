@@ -75,20 +75,21 @@ def test_all_batches_in_front_of_a_bad_row_are_handed_out_however_large_the_mess
     config: StreamConfig, monkeypatch: pytest.MonkeyPatch, bad: str, workers: int
 ) -> None:
     reference = take(loader_of(config, 2), 200)
+    from streamfeed.encode.objectives import build as objectives
     from streamfeed.loader import job
 
-    build: Callable[..., Engine] = vars(job)["build_engine"]
+    build: Callable[..., Engine] = vars(objectives)["build_engine"]
     found: list[Batches] = []
     for nbytes in (1, 2 << 20):
         monkeypatch.setattr(job, "MESSAGE_BYTES", nbytes)
-        monkeypatch.setattr(job, "build_engine", lambda *args, **named: PickyEngine(build(*args, **named), bad))
+        monkeypatch.setattr(objectives, "build_engine", lambda *args, **named: PickyEngine(build(*args, **named), bad))
         loader = loader_of(config, 2, workers)
         batches: Batches = []
         with pytest.raises(ValueError, match="is bad"):
             take_into(batches, loader)
         found.append(batches)
         assert loader.state_dict()["rows"] == 2 * len(batches)
-        monkeypatch.setattr(job, "build_engine", build)  # the record is mended
+        monkeypatch.setattr(objectives, "build_engine", build)  # the record is mended
         assert equal(take(loader, 20), reference[len(batches) : len(batches) + 20])
     small, large = found
     assert 0 < len(small) == len(large)

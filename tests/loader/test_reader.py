@@ -28,7 +28,8 @@ def fill(reader: RankReader, count: int) -> tuple[Arrays, tuple[int, int]] | Non
     filled = reader.fill(BatchArrays(*arrays), PAD)
     if filled is None:
         return None
-    return (arrays[0], arrays[1], arrays[2]), (int(filled.sum()), int((filled == 0).sum()))
+    lengths = filled.lengths
+    return (arrays[0], arrays[1], arrays[2]), (int(lengths.sum()), int((lengths == 0).sum()))
 
 
 def batches(reader: RankReader, count: int) -> list[tuple[Arrays, tuple[int, int]]]:

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import multiprocessing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamfeed.dataset.message import Layout
 from streamfeed.formats.shape import Shape
 from streamfeed.loader.ring import SLOTS, Ring, SharedObject
 from streamfeed.plan.plan import Plan, Rules, SourcePlan
 from streamfeed.plan.shards import ShardTable, UnitTable
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 CONTEXT = multiprocessing.get_context("spawn")
 
 
-@given(st.integers(1, 40), st.integers(2, 70))
+@given(st.integers(1, 40), st.integers(2, 70), st.integers(0, 70), st.booleans(), st.booleans())
 @settings(max_examples=40, deadline=None)
-def test_the_slots_of_a_ring_and_their_arrays_do_not_overlap(rows: int, seq_len: int) -> None:
-    slots = Ring.allocate(CONTEXT, rows, seq_len).buffers()
+def test_the_slots_of_a_ring_and_their_arrays_do_not_overlap(
+    rows: int, seq_len: int, starts: int, flags: bool, values: bool
+) -> None:
+    layout = Layout(seq_len, starts, flags, values)
+    slots = Ring.allocate(CONTEXT, rows, layout).buffers()
     assert len(slots) == SLOTS
-    arrays = [array for slot in slots for array in (slot.ids, slot.lengths, slot.starts)]
+    arrays: list[NDArray[Any]] = [array for slot in slots for array in (slot.ids, slot.lengths, slot.starts)]
+    arrays += [slot.flags for slot in slots if slot.flags is not None]
+    arrays += [slot.values for slot in slots if slot.values is not None]
     for number, array in enumerate(arrays):
         array[...] = number
     for number, array in enumerate(arrays):
@@ -31,11 +40,12 @@ def test_the_slots_of_a_ring_and_their_arrays_do_not_overlap(rows: int, seq_len:
     for slot in slots:
         assert slot.ids.shape == (rows, seq_len)
         assert slot.lengths.shape == (rows,)
-        assert len(slot.starts) >= rows * ((seq_len + 1) // 2)  # a document has at least two tokens
+        assert len(slot.starts) == rows * starts
+        assert (slot.flags is not None, slot.values is not None) == (flags, values)
 
 
 def test_both_sides_of_a_ring_see_the_same_memory() -> None:
-    ring = Ring.allocate(CONTEXT, 3, 8)
+    ring = Ring.allocate(CONTEXT, 3, Layout(8, 5))
     one, other = ring.buffers()[2], ring.buffers()[2]
     one.ids[1] = 7
     assert (other.ids[1] == 7).all()

@@ -206,7 +206,7 @@ def test_any_other_exception_of_a_worker_arrives_as_text(
 ) -> None:
     loader = load(2, start_method="fork")
     with monkeypatch.context() as patch:
-        patch.setattr("streamfeed.loader.job.build_engine", engine_that_raises(error))
+        patch.setattr("streamfeed.encode.objectives.build.build_engine", engine_that_raises(error))
         with pytest.raises(WorkerError, match=rf"worker \d raised .*{type(error).__name__}: boo") as caught:
             take(loader, 1)
     assert "in encode" in caught.value.details
@@ -220,7 +220,7 @@ def test_a_worker_that_cannot_begin_says_why(
         raise MemoryError("no room for the engine")
 
     loader = load(1, start_method="fork")
-    monkeypatch.setattr("streamfeed.loader.job.build_engine", fail)
+    monkeypatch.setattr("streamfeed.encode.objectives.build.build_engine", fail)
     with pytest.raises(WorkerError, match="MemoryError: no room for the engine"):
         take(loader, 1)
 

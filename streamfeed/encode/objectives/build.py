@@ -1,0 +1,85 @@
+"""The objective that a stream's settings ask for, ready to encode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamfeed.encode.engines import CHECK_EVERY, build_engine
+from streamfeed.encode.proof import Verdict, prove
+from streamfeed.objectives import Chat, Classification, Mlm, PromptCompletion
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from streamfeed.encode.objectives.protocol import Objective
+    from streamfeed.encode.tokenizer import TokenizerSpec
+    from streamfeed.objectives import Objective as Settings
+
+__all__ = ["build_objective", "has_flags", "has_values", "uses_engine", "verdict_for"]
+
+
+def uses_engine(settings: Settings) -> bool:
+    """Say whether the objective encodes with the engine that the proof chooses, and so needs an EOS."""
+    return not isinstance(settings, Chat | Classification | Mlm)
+
+
+def verdict_for(settings: Settings, spec: TokenizerSpec, cache_dir: Path | None) -> Verdict:
+    """Return the verdict on the fast engine, which is proven only where the objective uses it.
+
+    Raises :class:`~streamfeed.errors.ConfigError` where the tokenizer lacks the EOS that the objective needs.
+    """
+    if not uses_engine(settings):
+        return Verdict("huggingface", f"{type(settings).__name__} needs what only Hugging Face's own tokenizer says")
+    assert spec.frame
+    return prove(spec, cache_dir)
+
+
+def has_flags(settings: Settings, spec: TokenizerSpec) -> bool:
+    """Say whether the objective's tokens have flags."""
+    if isinstance(settings, Classification):
+        return spec.type_ids and settings.text_pair is not None
+    return isinstance(settings, Chat | PromptCompletion) and settings.train_on != "all"
+
+
+def has_values(settings: Settings) -> bool:
+    """Say whether the objective's samples have a value."""
+    return isinstance(settings, Classification)
+
+
+def build_objective(
+    settings: Settings,
+    spec: TokenizerSpec,
+    verdict: Verdict,
+    *,
+    seq_len: int,
+    skip: bool = False,
+    check_every: int | None = CHECK_EVERY,
+    on_mismatch: Callable[[str], None] | None = None,
+) -> Objective:
+    """Build the objective; this is where a worker loads its tokenizer.
+
+    ``skip``: what only the objective can find bad is passed over and counted. ``check_every`` and ``on_mismatch`` are
+    those of :func:`~streamfeed.encode.engines.build_engine`. Raises :class:`~streamfeed.errors.ConfigError` where the
+    tokenizer lacks what the objective needs.
+    """
+    if isinstance(settings, Chat):
+        from streamfeed.encode.objectives.chat import ChatSamples
+
+        return ChatSamples(settings, spec, skip)
+    if isinstance(settings, Classification):
+        from streamfeed.encode.objectives.classification import ClassificationSamples
+
+        return ClassificationSamples(spec, seq_len, settings.text_pair is not None)
+    if isinstance(settings, Mlm):
+        from streamfeed.encode.objectives.mlm import MlmSamples
+
+        return MlmSamples(spec)
+    engine = build_engine(spec, verdict, check_every=check_every, on_mismatch=on_mismatch)
+    if isinstance(settings, PromptCompletion):
+        from streamfeed.encode.objectives.prompt_completion import PromptCompletionSamples
+
+        return PromptCompletionSamples(settings, engine, spec.frame)
+    from streamfeed.encode.objectives.lm import LmSamples
+
+    return LmSamples(engine)

@@ -1,0 +1,140 @@
+"""Best-fit packing: whole samples side by side in rows, so that little is padded and nothing is cut that fits.
+
+Best-fit decreasing (Johnson 1973, "Near-optimal bin packing algorithms") over a window of documents at a time.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from streamfeed.lane.pack import Packed
+from streamfeed.lane.pieces import Pieces, laid
+from streamfeed.plan.order import order_key, permutation
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from streamfeed.lane.runs import Run
+
+__all__ = ["WINDOW_DOCUMENTS", "WINDOW_ROWS", "BestFitPacker", "Fit", "best_fit"]
+
+WINDOW_DOCUMENTS = 256
+"""Documents that are packed together, at least, whatever the number of lanes."""
+
+WINDOW_ROWS = 64
+"""Rows' worth of tokens that are packed together, at least: of short documents it takes more for the last row, which
+stays part empty, not to count."""
+
+
+class Fit(NamedTuple):
+    """Where pieces lie: ``bin`` and ``start`` in it, both int64 ``[pieces]``, of ``bins`` bins."""
+
+    bin: NDArray[np.int64]
+    start: NDArray[np.int64]
+    bins: int
+
+
+def best_fit(lengths: NDArray[np.int64], room: int) -> Fit:
+    """Put pieces into bins of ``room``: the longest first, each where least is left behind it; ties by number.
+
+    ``lengths``: int64 ``[pieces]``, from 1 to ``room``. Pieces of one length are placed together, so that the cost
+    depends on how many lengths there are as much as on how many pieces.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    bins: list[int] = []
+    starts: list[int] = []
+    free: dict[int, list[int]] = {}  # bins by the room that is left
+    rooms = 0  # bit r is set where a bin has room r left
+    count = 0
+    for length, same in groupby(lengths[order].tolist()):
+        left = sum(1 for _ in same)
+        while left:
+            fitting = rooms >> length
+            if fitting:
+                space = length + (fitting & -fitting).bit_length() - 1
+                index = free[space].pop()
+                if not free[space]:
+                    rooms ^= 1 << space
+            else:
+                space, index = room, count
+                count += 1
+            taken = min(left, space // length)
+            bins += [index] * taken
+            starts += range(room - space, room - space + taken * length, length)
+            left -= taken
+            space -= taken * length
+            if space:
+                free.setdefault(space, []).append(index)
+                rooms |= 1 << space
+    fit = Fit(np.empty(len(order), dtype=np.int64), np.empty(len(order), dtype=np.int64), count)
+    fit.bin[order] = bins
+    fit.start[order] = starts
+    return fit
+
+
+class BestFitPacker:
+    """Packs windows of documents into rows of ``seq_len``; documents that are longer are cut into pieces first.
+
+    The rows of a window are permuted by a key of ``seed``, ``lane`` and the number of rows before it, ``rows`` at the
+    beginning: else the longest documents would come first.
+    """
+
+    def __init__(self, seq_len: int, seed: int, lane: int, rows: int) -> None:
+        self._seq_len = seq_len
+        self._key = ("pack", seed, lane)
+        self._rows = rows
+        self._held: list[Pieces] = []
+        self._documents = 0
+        self._tokens = 0
+
+    def feed(self, run: Run) -> list[Packed]:
+        """Add a run; return the rows of the windows that it completes."""
+        pieces = Pieces.of(run, self._seq_len)
+        done: list[Packed] = []
+        start = 0
+        while (stop := self._full(pieces, start)) is not None:
+            self._hold(pieces, start, stop)
+            done.append(self._pack(int(pieces.ends[stop - 1])))
+            start = stop
+        self._hold(pieces, start, len(pieces))
+        return done
+
+    def flush(self) -> Packed | None:
+        """Return the rows of what is held."""
+        return self._pack(-1) if self._held else None
+
+    def _full(self, pieces: Pieces, start: int) -> int | None:
+        """Return the piece behind the one that completes the window, itself the last of its document."""
+        documents = np.cumsum(pieces.first[start:]) + self._documents
+        if not len(documents) or documents[-1] < WINDOW_DOCUMENTS:
+            return None
+        tokens = np.cumsum(pieces.lengths[start:]) + self._tokens
+        at = max(int(documents.searchsorted(WINDOW_DOCUMENTS)), int(tokens.searchsorted(WINDOW_ROWS * self._seq_len)))
+        if at >= len(documents):
+            return None
+        following = np.flatnonzero(pieces.first[start + at + 1 :])
+        return start + at + 1 + int(following[0]) if len(following) else len(pieces)
+
+    def _hold(self, pieces: Pieces, start: int, stop: int) -> None:
+        part = pieces.part(start, stop)
+        if len(part):
+            self._held.append(part)
+            self._documents += int(part.first.sum())
+            self._tokens += len(part.ids)
+
+    def _pack(self, end: int) -> Packed:
+        pieces = Pieces.joined(self._held)
+        self._held, self._documents, self._tokens = [], 0, 0
+        fit = best_fit(pieces.lengths, self._seq_len)
+        place = np.empty(fit.bins, dtype=np.int64)
+        place[permutation(order_key(*self._key, self._rows), fit.bins)] = np.arange(fit.bins)
+        self._rows += fit.bins
+        row = place[fit.bin]
+        ids, flags = laid(pieces, row, fit.start, fit.bins, self._seq_len)
+        lengths = np.bincount(row, weights=pieces.lengths, minlength=fit.bins).astype(np.int32)
+        ends = np.full(fit.bins, -1, dtype=np.int64)
+        ends[-1] = end
+        return Packed(ids, np.sort(row * self._seq_len + fit.start), 0, lengths, flags, ends=ends)

@@ -1,0 +1,91 @@
+"""From the documents of a window to samples: the user's function, then the objective."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import orjson
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from streamfeed.encode.objectives.protocol import Objective, Samples, TextObjective
+    from streamfeed.lane.mapping import Mapped, Mapper, Origins
+    from streamfeed.lane.windows import Window
+
+__all__ = ["Sampled", "Sampler"]
+
+SLICE_BYTES = 512 << 10
+"""Texts are encoded about this much at a time. The engine alone is as fast with half of it, but every run also costs a
+hand-over between threads and a state; with twice as much, its scratch and the runs that wait take 40 MB more."""
+
+
+class Sampled(NamedTuple):
+    """The samples of documents ``first`` to ``first + documents - 1`` of a window.
+
+    ``counts``: by name of a :class:`~streamfeed.stats.Tally` field, int64 ``[samples + 1]``, how much belongs to what
+    lies before each sample. ``origins``: None where every document is one sample.
+    """
+
+    first: int
+    documents: int
+    samples: Samples
+    counts: Mapping[str, NDArray[np.int64]]
+    origins: Origins | None
+
+
+class Sampler:
+    """Samples of one source in one lane. ``longest``: samples of more tokens will be cut, which is counted; 0: none."""
+
+    def __init__(
+        self,
+        objective: Objective | None,
+        texts: TextObjective | None = None,
+        *,
+        mapper: Mapper | None = None,
+        longest: int = 0,
+    ) -> None:
+        self._objective = objective
+        self._texts = texts
+        self._mapper = mapper
+        self._longest = longest
+
+    def samples(self, window: Window, first: int, lane: int) -> Iterator[Sampled]:
+        """Yield the samples of ``window`` from document ``first`` on, a slice at a time."""
+        count = None if self._mapper is None else self._mapper.slice
+        for start, texts in window.texts.drain(first, SLICE_BYTES, count):
+            mapped = None
+            if self._texts is not None:
+                samples = self._texts.encode_texts(texts)
+            else:
+                assert self._objective is not None
+                records = [orjson.loads(text) for text in texts]
+                if self._mapper is not None:
+                    mapped = self._mapper.run(records, start, window.begin, lane)
+                samples = self._objective.encode(records if mapped is None else mapped.records)
+            counts = self._counts(samples, mapped)
+            yield Sampled(start, len(texts), samples, counts, None if mapped is None else mapped.origins)
+
+    def _counts(self, samples: Samples, mapped: Mapped | None) -> dict[str, NDArray[np.int64]]:
+        found: dict[str, NDArray[np.int64] | None] = {name: _before(some) for name, some in samples.counts.items()}
+        lengths = np.diff(samples.offsets)
+        empty = lengths == 0
+        if empty.any():
+            if "skipped" in samples.counts:
+                empty = empty & (samples.counts["skipped"] == 0)
+            found["empty"] = _before(empty)
+        if self._longest and len(lengths) and int(lengths.max()) > self._longest:
+            found["cut"] = _before(lengths > self._longest)
+        if mapped is not None and mapped.dropped[-1]:
+            found["mapped_out"] = mapped.dropped
+        return {name: some for name, some in found.items() if some is not None}
+
+
+def _before(counts: Sequence[int] | NDArray[np.int64] | NDArray[np.bool_]) -> NDArray[np.int64] | None:
+    """Return the sums before each of ``counts``, and of all; None where there is nothing."""
+    sums = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=sums[1:])
+    return sums if sums[-1] else None
