@@ -4,38 +4,40 @@
     python scripts/endless.py --http             # the same shards through a web server on loopback
     python scripts/endless.py --gb 2             # less of it
 
-Working, temporary and cache folders of the run are fresh ones; what they hold at the end is listed. Memory is the RSS
-of the process tree, averaged over a tenth of the run. States are taken at 1 % and at 90 %, and each is resumed in a
-fresh process.
+Working, temporary and cache folders of the run are fresh ones. What they hold is looked at all the time, files included
+that are deleted and still open, and listed at the end. Memory is the RSS of the process tree, averaged over a tenth of
+the run. States are taken at 1 % and at 90 %, and each is resumed in a fresh process.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
-import re
-import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
+
+import psutil
 
 if TYPE_CHECKING:
     from streamfeed import StreamLoader
 
 LINES = 1 << 14
-RANGE = re.compile(r"bytes=(\d+)-(\d+)")
+SAMPLES = 200
+"""How often memory is looked at in a run."""
+LOOK_S = 0.5
+LISTED = 10
 
 
 def main() -> None:
     arguments = parse()
-    if arguments.serve:
-        serve(arguments)
-    elif arguments.role:
+    if arguments.role:
         {"stream": stream, "resume": resume}[arguments.role](arguments)
     else:
         drive(arguments)
@@ -43,14 +45,19 @@ def main() -> None:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gb", type=float, default=10.0)
+    parser.add_argument("--gb", type=gigabytes, default=10.0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--http", action="store_true")
-    parser.add_argument("--port", type=int, default=0, help=argparse.SUPPRESS)
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--address", default="", help=argparse.SUPPRESS)
     parser.add_argument("--role", choices=["stream", "resume"], help=argparse.SUPPRESS)
     parser.add_argument("--state", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
+
+
+def gigabytes(word: str) -> float:
+    if not 0 < float(word) < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be above 0, not {word}")
+    return float(word)
 
 
 def shards(arguments: argparse.Namespace) -> int:
@@ -77,27 +84,78 @@ def drive(arguments: argparse.Namespace) -> None:
         (folder / "work").mkdir()
         server = start_server(arguments) if arguments.http else None
         try:
-            run(arguments, folder, environment, "stream")
-            size, files = written(folder)
-            say(f"written under the working, temporary and cache folders: {size / 1e3:,.0f} kB in {files} files")
-            for percent in (1, 90):
-                run(arguments, folder, environment, "resume", "--state", f"state-{percent}.json")
+            with Watch(folder) as watch:
+                run(arguments, folder, environment, "stream")
+                say("written under the working, temporary and cache folders:")
+                tell(watch.look())
+                for percent in (1, 90):
+                    run(arguments, folder, environment, "resume", "--state", f"state-{percent}.json")
+            say(f"the most that lay there at any of {watch.looks} looks:")
+            tell(watch.most)
         finally:
             if server is not None:
                 server.terminate()
                 server.wait()
 
 
+def tell(files: dict[str, int]) -> None:
+    say(f"  {sum(files.values()) / 1e3:10,.1f} kB  in {len(files)} files" + ", the largest:" * (len(files) > LISTED))
+    for name, size in sorted(files.items(), key=lambda item: -item[1])[:LISTED]:
+        say(f"  {size / 1e3:10,.1f} kB  {name}")
+
+
 def run(arguments: argparse.Namespace, folder: Path, environment: dict[str, str], role: str, *rest: str) -> None:
     command = [sys.executable, str(Path(__file__).resolve()), "--role", role, "--gb", str(arguments.gb)]
-    command += ["--workers", str(arguments.workers), "--port", str(arguments.port)]
-    command += ["--http"] if arguments.http else []
+    command += ["--workers", str(arguments.workers), "--address", arguments.address]
     subprocess.run([*command, *rest], check=True, cwd=folder / "work", env=environment)
 
 
-def written(folder: Path) -> tuple[int, int]:
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
-    return sum(path.stat().st_size for path in files), len(files)
+class Watch:
+    """Looks at all files below a folder until it is left; ``most`` is what they were when they were largest."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.most: dict[str, int] = {}
+        self.looks = 0
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.go_on, daemon=True)
+
+    def look(self) -> dict[str, int]:
+        """Return the bytes of every file by its name in the folder, deleted ones that a process holds open included."""
+        found: dict[str, int] = {}
+        named = [Path(folder, name) for folder, _, names in os.walk(self.folder) for name in names]
+        for path in [path for path in named if not path.is_symlink()] + self.deleted():
+            with contextlib.suppress(OSError):  # gone since
+                name = path.relative_to(self.folder) if path in named else path.readlink()
+                found[str(name)] = path.stat().st_size
+        self.most, self.looks = max(self.most, found, key=lambda files: sum(files.values())), self.looks + 1
+        return found
+
+    def deleted(self) -> list[Path]:
+        """Return the descriptors of the run's processes that are files of the folder without a name (on Linux)."""
+        links: list[Path] = []
+        for process in tree():
+            with contextlib.suppress(OSError):
+                links += Path(f"/proc/{process.pid}/fd").iterdir()
+        mine = []
+        for link in links:
+            with contextlib.suppress(OSError):
+                where = str(link.readlink())
+                if where.startswith(f"{self.folder}/") and where.endswith(" (deleted)"):
+                    mine.append(link)
+        return mine
+
+    def go_on(self) -> None:
+        while not self.ended.wait(LOOK_S):
+            self.look()
+
+    def __enter__(self) -> Self:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self.thread.join()
 
 
 # One process that streams
@@ -107,9 +165,8 @@ def loader_for(arguments: argparse.Namespace) -> StreamLoader:
     from streamfeed import Source, StreamConfig, StreamLoader
 
     count = shards(arguments)
-    if arguments.http:
-        uri = f"http://127.0.0.1:{arguments.port}/part-{{00000..{count - 1:05}}}.jsonl"
-        source = Source(uri)
+    if arguments.address:
+        source = Source(f"{arguments.address}/part-{{00000..{count - 1:05}}}.jsonl")
     else:
         source = Source("generated://corpus", storage_options={"shards": count, "lines": LINES})
     return StreamLoader(StreamConfig([source], tokenizer="tokenizer", seq_len=2048), 8, num_workers=arguments.workers)
@@ -124,11 +181,11 @@ def stream(arguments: argparse.Namespace) -> None:
     samples: list[tuple[float, float]] = []
     text = LINE_BYTES / tokens_of_a_line(loader)
     streamed, began = 0.0, time.perf_counter()
-    for number, batch in enumerate(loader):
+    for batch in loader:
         streamed += batch["input_ids"].numel() * text
-        if due and streamed >= most * due[0] / 100:
+        while due and streamed >= most * due[0] / 100:
             Path(f"state-{due.pop(0)}.json").write_text(json.dumps(loader.state_dict()))
-        if number % 500 == 0:
+        if streamed >= most * len(samples) / SAMPLES:
             samples.append((streamed / most, tree_rss() / 1e6))
         if streamed >= most:
             break
@@ -139,9 +196,10 @@ def stream(arguments: argparse.Namespace) -> None:
         f"{report.bytes_read / 1e9:.1f} GB read"
     )
     early, late = (average(samples, start) for start in (0.1, 0.9))
+    growth = f" ({late / early - 1:+.1%})" if early and late else "; too short a run to compare"
     say(
-        f"RSS of the process tree: {early:.0f} MB at {arguments.gb / 10:.1f} GB, "
-        f"{late:.0f} MB at {arguments.gb:.1f} GB ({late / early - 1:+.1%})"
+        f"RSS of the process tree: {early:.0f} MB at {arguments.gb / 10:.2g} GB, "
+        f"{late:.0f} MB at {arguments.gb:.2g} GB{growth}"
     )
     loader.close()
 
@@ -177,67 +235,34 @@ def tokens_of_a_line(loader: StreamLoader) -> float:
 
 
 def average(samples: list[tuple[float, float]], start: float) -> float:
+    """Return the mean of a tenth of the run, 0 where no batch ended in it."""
     found = [rss for done, rss in samples if start <= done < start + 0.1]
-    return sum(found) / len(found)
+    return sum(found) / len(found) if found else 0.0
+
+
+def tree() -> list[psutil.Process]:
+    me = psutil.Process()
+    return [me, *me.children(recursive=True)]
 
 
 def tree_rss() -> int:
-    import psutil
-
-    me = psutil.Process()
-    return sum(process.memory_info().rss for process in (me, *me.children(recursive=True)))
+    total = 0
+    for process in tree():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += process.memory_info().rss
+    return total
 
 
 # The same bytes through HTTP
 
 
-def start_server(arguments: argparse.Namespace) -> subprocess.Popen[bytes]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        arguments.port = free.getsockname()[1]
-    command = [sys.executable, __file__, "--serve", "--port", str(arguments.port), "--gb", str(arguments.gb)]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE)
+def start_server(arguments: argparse.Namespace) -> subprocess.Popen[str]:
+    program = Path(__file__).resolve().with_name("generated_server.py")
+    command = [sys.executable, str(program), "--shards", str(shards(arguments)), "--lines", str(LINES)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
-    server.stdout.readline()  # says that it listens
+    arguments.address = server.stdout.readline().strip()
     return server
-
-
-def serve(arguments: argparse.Namespace) -> None:
-    from streamfeed.testing.generated import GeneratedFileSystem
-
-    fs = GeneratedFileSystem(shards=shards(arguments), lines=LINES)
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_HEAD(self) -> None:
-            self.answer(b"", head=True)
-
-        def do_GET(self) -> None:
-            asked = RANGE.fullmatch(self.headers.get("Range", ""))
-            if asked is None:
-                self.send_error(400, "ask for a range")
-                return
-            start, stop = int(asked[1]), int(asked[2]) + 1
-            self.answer(fs.cat_file(self.path, start, stop), f"bytes {start}-{stop - 1}")
-
-        def answer(self, body: bytes, part: str = "", *, head: bool = False) -> None:
-            entry = fs.info(self.path)
-            self.send_response(206 if part else 200)
-            self.send_header("Accept-Ranges", "bytes")
-            self.send_header("ETag", f'"{entry["ETag"]}"')
-            self.send_header("Content-Length", str(entry["size"] if head else len(body)))
-            if part:
-                self.send_header("Content-Range", f"{part}/{entry['size']}")
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", arguments.port), Handler)
-    say("listening")
-    server.serve_forever()
 
 
 def say(line: str) -> None:
