@@ -51,9 +51,9 @@ def masked(
 
 
 def framed(count: int, seq_len: int) -> NDArray[np.int64]:
-    """Return rows of any ids, special ones among them."""
+    """Return rows of any ids, special ones among them; every other row may begin inside a word."""
     ids = np.random.default_rng(1).integers(5, SIZE, size=(count, seq_len), dtype=np.int64)
-    ids[:, 0] = CLS
+    ids[::2, 0] = CLS
     ids[:, 7::20] = SEP
     return ids
 
