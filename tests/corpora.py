@@ -13,7 +13,7 @@ import itertools
 import re
 import tarfile
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pyarrow as pa
@@ -112,6 +112,40 @@ def write_shard(kind: str, path: Path, texts: Sequence[str | None], *, parts: in
     return path
 
 
+def write_records(kind: str, path: Path, records: Sequence[dict[str, Any]], *, parts: int = 3) -> Path:
+    """Write one shard of records of several fields at ``path``, as :func:`write_shard` does of texts.
+
+    A tar has a member for each field that is not null (``text`` is ``.txt``, any other ``.<key>``; what is no string as
+    JSON) and a ``.json`` of the whole record. CSV has the same texts, and an empty one for null; lines have ``text``
+    alone.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    name, _, packing = kind.partition(".")
+    keys = list(dict.fromkeys(key for record in records for key in record))
+    if name in {"parquet", "arrow", "arrows"}:
+        table = pa.table({key: pa.array([record.get(key) for record in records]) for key in keys})
+        rows = max(1, -(-len(records) // parts))
+        if name == "parquet":
+            pq.write_table(table, path, row_group_size=rows)
+            return path
+        with (pa.ipc.new_stream if name == "arrows" else pa.ipc.new_file)(path, table.schema) as writer:
+            writer.write_table(table, max_chunksize=rows)
+        return path
+    path.write_bytes(_packed(packing, _record_content(name, records, keys), parts))
+    return path
+
+
+def write_record_corpus(
+    kind: str, folder: Path, records: Sequence[dict[str, Any]], *, shards: int = 1, parts: int = 3
+) -> list[Path]:
+    """Write ``records`` in order over shards, as :func:`write_corpus` does, and return the paths."""
+    bounds = [len(records) * i // shards for i in range(shards + 1)]
+    return [
+        write_records(kind, folder / f"part-{i:05}.{kind}", records[start:stop], parts=parts)
+        for i, (start, stop) in enumerate(itertools.pairwise(bounds))
+    ]
+
+
 def write_corpus(
     kind: str, folder: Path, texts: Sequence[str | None], *, shards: int = 1, parts: int = 3, first: int = 0
 ) -> list[Path]:
@@ -152,6 +186,36 @@ def _content(name: str, texts: Sequence[str | None], first: int) -> bytes:
     if name == "lines":
         return b"".join((text or "").encode() + b"\n" for text in texts)
     raise ValueError(name)
+
+
+def _record_content(name: str, records: Sequence[dict[str, Any]], keys: list[str]) -> bytes:
+    if name == "jsonl":
+        return b"".join(orjson.dumps(record) + b"\n" for record in records)
+    if name == "tar":
+        return _record_tar(records)
+    if name in {"csv", "tsv"}:
+        buffer = io.StringIO(newline="")
+        writer = csv.writer(buffer, delimiter="," if name == "csv" else "\t")
+        writer.writerows([keys, *([_as_text(record.get(key)) for key in keys] for record in records)])
+        return buffer.getvalue().encode()
+    if name == "lines":
+        return b"".join(re.sub("[\r\n]+", " ", record["text"] or "").encode() + b"\n" for record in records)
+    raise ValueError(name)
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else "" if value is None else orjson.dumps(value).decode()
+
+
+def _record_tar(records: Sequence[dict[str, Any]]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for i, record in enumerate(records):
+            for key, value in record.items():
+                if value is not None:
+                    _add(archive, f"{i:08}.{'txt' if key == 'text' else key}", _as_text(value).encode())
+            _add(archive, f"{i:08}.json", orjson.dumps(record))
+    return buffer.getvalue()
 
 
 def _packed(packing: str, data: bytes, parts: int) -> bytes:

@@ -61,6 +61,15 @@ class Buffers:
             raise self.damaged("a buffer is too short for its rows")
         return self._bytes(offset + start, stop - start)
 
+    def whole(self, place: Place, number: int) -> bytes | memoryview:
+        """Return buffer ``number`` of the column at ``place``."""
+        offset, size = self._range(place, number)
+        if self._batch.codec is not None:
+            return self._unpacked_buffer(offset, size)
+        if size:
+            self.expect(place, number, 0)
+        return self._bytes(offset, size)
+
     def valid(self, nodes: list[Place], start: int, stop: int) -> NDArray[np.bool_] | None:
         """Return which of the rows are not null, None where all are not; ``nodes`` are those that may be null."""
         found: NDArray[np.bool_] | None = None

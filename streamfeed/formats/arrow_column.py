@@ -12,18 +12,19 @@ from streamfeed.formats.fields import listed
 if TYPE_CHECKING:
     from streamfeed.formats.flatbuffer import Table
 
-__all__ = ["Column", "Place", "find_column"]
+__all__ = ["Column", "Place", "Size", "find_column", "is_text", "size_of", "step_into", "storage_of"]
 
 
-class _Size(NamedTuple):
+class Size(NamedTuple):
     """Nodes, buffers and columns of views that a type takes in a batch, with all that it holds."""
 
     nodes: int = 0
     buffers: int = 0
     views: int = 0
 
-    def plus(self, other: _Size) -> _Size:
-        return _Size(self.nodes + other.nodes, self.buffers + other.buffers, self.views + other.views)
+    def plus(self, other: Size) -> Size:
+        """Return the sum of both."""
+        return Size(self.nodes + other.nodes, self.buffers + other.buffers, self.views + other.views)
 
 
 class Place(NamedTuple):
@@ -66,29 +67,29 @@ def find_column(schema: Any, field: str, shard: str) -> Column:  # noqa: ANN401
     """
     path: list[int] = []
     parents: list[Place] = []
-    fields, rest, before = list(schema), field, _Size()
+    fields, rest, before = list(schema), field, Size()
     while True:
-        number, rest = _step(fields, rest, field, shard, [one.name for one in schema])
+        number, rest = step_into(fields, rest, field, shard, [one.name for one in schema])
         for earlier in fields[:number]:
-            before = before.plus(_size(earlier.type, shard))
+            before = before.plus(size_of(earlier.type, shard))
         path.append(number)
-        kind = _storage(fields[number].type)
+        kind = storage_of(fields[number].type)
         if not rest:
             break
         parents.append(Place(*before))
-        before = before.plus(_Size(1, 1, 0))
+        before = before.plus(Size(1, 1, 0))
         fields = [kind.field(i) for i in range(kind.num_fields)]
     index = None
     if pa.types.is_dictionary(kind):
-        index, kind = kind.index_type, _storage(kind.value_type)
-    if not _is_text(kind):
+        index, kind = kind.index_type, storage_of(kind.value_type)
+    if not is_text(kind):
         raise FieldError(
             shard, "", f"column {field!r} holds {kind} values, not text", "set the source's text to a column of strings"
         )
     return Column(kind, index, tuple(parents), Place(*before), tuple(path))
 
 
-def _step(fields: list[Any], rest: str, field: str, shard: str, present: list[str]) -> tuple[int, str]:
+def step_into(fields: list[Any], rest: str, field: str, shard: str, present: list[str]) -> tuple[int, str]:
     """Return the number of the field that ``rest`` begins with, and what of ``rest`` is inside it."""
     names = [one.name for one in fields]
     if rest in names:
@@ -96,7 +97,7 @@ def _step(fields: list[Any], rest: str, field: str, shard: str, present: list[st
     for end in range(len(rest) - 1, 0, -1):
         if rest[end] == "." and rest[:end] in names:
             number = names.index(rest[:end])
-            if pa.types.is_struct(_storage(fields[number].type)):
+            if pa.types.is_struct(storage_of(fields[number].type)):
                 return number, rest[end + 1 :]
     inside = "" if rest == field else f" in {field[: -len(rest) - 1]!r}: {listed(names)}"
     cause = f"there is no column {field!r}; columns present: {listed(present)}"
@@ -105,13 +106,15 @@ def _step(fields: list[Any], rest: str, field: str, shard: str, present: list[st
     raise FieldError(shard, "", cause, "set the source's text to one of them")
 
 
-def _storage(kind: Any) -> Any:  # noqa: ANN401
+def storage_of(kind: Any) -> Any:  # noqa: ANN401
+    """Return what a type is stored as: of an extension, its storage."""
     while isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     return kind
 
 
-def _is_text(kind: Any) -> bool:  # noqa: ANN401
+def is_text(kind: Any) -> bool:  # noqa: ANN401
+    """Return whether a column of this type may hold texts."""
     types = pa.types
     return bool(
         types.is_string(kind)
@@ -125,16 +128,17 @@ def _is_text(kind: Any) -> bool:  # noqa: ANN401
     )
 
 
-def _size(kind: Any, shard: str) -> _Size:  # noqa: ANN401
-    kind = _storage(kind)
+def size_of(kind: Any, shard: str) -> Size:  # noqa: ANN401
+    """Return what a type takes in a batch."""
+    kind = storage_of(kind)
     types = pa.types
     if types.is_dictionary(kind):
-        return _Size(1, 2, 0)
+        return Size(1, 2, 0)
     own = int(kind.num_buffers)
     if types.is_null(kind) or types.is_run_end_encoded(kind) or types.is_union(kind):
         own -= 1  # in memory these have an empty place for a validity bitmap, in a batch they have none
     view = types.is_string_view(kind) or types.is_binary_view(kind)
-    size = _Size(1, own, int(view))
+    size = Size(1, own, int(view))
     if types.is_run_end_encoded(kind):
         inner = [kind.run_end_type, kind.value_type]
     elif types.is_nested(kind):
@@ -142,5 +146,5 @@ def _size(kind: Any, shard: str) -> _Size:  # noqa: ANN401
     else:
         inner = []
     for one in inner:
-        size = size.plus(_size(one, shard))
+        size = size.plus(size_of(one, shard))
     return size

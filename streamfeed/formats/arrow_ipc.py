@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import struct
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from streamfeed.errors import CorruptShardError, FieldError
 from streamfeed.formats.arrow import innermost, texts_of
-from streamfeed.formats.arrow_column import Column, find_column
+from streamfeed.formats.arrow_column import find_column
 from streamfeed.formats.arrow_messages import (
     ARROW_FILE,
     ARROW_STREAM,
+    Batch,
     Block,
     Message,
     blocks_of_footer,
     damaged,
     read_message,
 )
+from streamfeed.formats.arrow_records import RecordReader
 from streamfeed.formats.arrow_values import ColumnReader
 from streamfeed.formats.flatbuffer import Table
 from streamfeed.formats.protocol import Chunk, Cursor, Extent, Piece
+from streamfeed.formats.shape import Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from streamfeed.storage.files import ShardFile
     from streamfeed.storage.raw import RawFile
@@ -51,7 +54,7 @@ class _Head(NamedTuple):
 
 
 class ArrowIpc:
-    """Reads one text column of Arrow IPC; dotted names reach into structs.
+    """Reads one text column of Arrow IPC, or those of a shape; dotted names reach into structs.
 
     In a file, extents and a cursor's ``seek`` are numbers of record batches; in a stream, they are the bytes where the
     messages of record batches begin. ``skip`` are the rows passed in the batch.
@@ -59,8 +62,8 @@ class ArrowIpc:
 
     name = "arrow"
 
-    def __init__(self, field: str) -> None:
-        self._field = field
+    def __init__(self, text: str | Shape) -> None:
+        self._shape = Shape(text) if isinstance(text, str) else text
 
     def split(self, file: ShardFile, max_bytes: int) -> list[Piece] | None:
         """Cut the shard between batches, by their stored bytes: those of a file's footer, or of a stream's messages.
@@ -71,8 +74,8 @@ class ArrowIpc:
         try:
             with closing(file.open()) as raw:
                 head = _open(raw, file)
-                column, _ = self._column(head.schema, file)
-                sizes = _walk(raw, file, head, column) if head.footer is None else _blocks(head.footer)
+                reader = self._reader(raw, file, head.schema)
+                sizes = _walk(raw, file, head, reader) if head.footer is None else _blocks(head.footer)
         except (CorruptShardError, FieldError):
             return None
         if not sizes:
@@ -91,27 +94,58 @@ class ArrowIpc:
         """Yield the rows of the extent's batches from ``cursor`` on; see :class:`Format`."""
         with closing(file.open()) as raw:
             head = _open(raw, file)
-            column, number = self._column(head.schema, file)
-            reader = ColumnReader(raw, file, column)
+            reader = self._reader(raw, file, head.schema)
             batches = (_of_stream if head.footer is None else _of_file)(
-                raw, file, head, Extent(cursor.seek or extent.start, extent.stop), number, reader.learn
+                raw, file, head, Extent(cursor.seek or extent.start, extent.stop), reader
             )
             skip = cursor.skip
             for found in batches:
                 rows = found.message.batch.rows if found.message.batch else 0
                 if skip < rows:
-                    for row, array in reader.rows(found.message, skip):
-                        yield _chunk(array, found, row)
+                    yield from reader.chunks(found.message, skip, found.seek, found.name)
                 skip = max(0, skip - rows)
 
-    def _column(self, schema: Message, file: ShardFile) -> tuple[Column, int]:
-        """Return the column, and the id of its dictionary (-1: it has none)."""
+    def _reader(self, raw: RawFile, file: ShardFile, schema: Message) -> _Reader:
+        """Return what reads the text's column, or those of the shape."""
         try:
             found = pa.ipc.read_schema(pa.py_buffer(_framed(schema.metadata)))
-            column = find_column(found, self._field, file.shard)
-            return column, -1 if column.index is None else column.dictionary_id(_metadata(schema))
+            if not self._shape.plain:
+                return RecordReader(raw, file, found, _metadata(schema), self._shape)
+            column = find_column(found, self._shape.text or "text", file.shard)
+            number = -1 if column.index is None else column.dictionary_id(_metadata(schema))
+            return _TextReader(ColumnReader(raw, file, column), number)
         except (pa.ArrowException, OSError, ValueError, IndexError, struct.error) as error:
             raise damaged(file, schema.begin, f"the schema is damaged ({error})") from error
+
+
+class _Reader(Protocol):
+    """Reads batches."""
+
+    dictionaries: frozenset[int]
+    """ids of the dictionaries that are needed"""
+
+    def stored(self, batch: Batch) -> int:
+        """Return the stored bytes of what is read of ``batch``."""
+
+    def learn(self, message: Message) -> None:
+        """Take the dictionary in ``message``."""
+
+    def chunks(self, message: Message, skip: int, seek: int, place: str) -> Iterator[Chunk]:
+        """Yield the rows behind the first ``skip`` of the batch ``place``, whose coordinate is ``seek``."""
+
+
+class _TextReader:
+    """Reads one column of text."""
+
+    def __init__(self, column: ColumnReader, number: int) -> None:
+        self._column = column
+        self.dictionaries = frozenset(() if number < 0 else (number,))
+        self.stored = column.stored
+        self.learn = column.learn
+
+    def chunks(self, message: Message, skip: int, seek: int, place: str) -> Iterator[Chunk]:
+        for row, array in self._column.rows(message, skip):
+            yield _chunk(array, seek, row, place)
 
 
 def _open(raw: RawFile, file: ShardFile) -> _Head:
@@ -144,9 +178,8 @@ def _blocks(footer: tuple[list[Block], list[Block]]) -> list[tuple[int, int]]:
     return [*enumerate(sizes), (len(sizes), 0)]
 
 
-def _walk(raw: RawFile, file: ShardFile, head: _Head, column: Column) -> list[tuple[int, int]]:
+def _walk(raw: RawFile, file: ShardFile, head: _Head, reader: _Reader) -> list[tuple[int, int]]:
     """Return the byte and the stored bytes of every batch, and the byte behind the last; nothing for too many."""
-    reader = ColumnReader(raw, file, column)
     found: list[tuple[int, int]] = []
     at = head.schema.end
     while (message := read_message(raw, file, at)) is not None:
@@ -158,15 +191,13 @@ def _walk(raw: RawFile, file: ShardFile, head: _Head, column: Column) -> list[tu
     return [*found, (at, 0)]
 
 
-def _of_file(
-    raw: RawFile, file: ShardFile, head: _Head, extent: Extent, number: int, learn: Callable[[Message], None]
-) -> Iterator[_Found]:
+def _of_file(raw: RawFile, file: ShardFile, head: _Head, extent: Extent, reader: _Reader) -> Iterator[_Found]:
     assert head.footer is not None
     dictionaries, batches = head.footer
-    for block in dictionaries if number >= 0 else []:
+    for block in dictionaries if reader.dictionaries else []:
         message = _at(raw, file, block.begin)
-        if message.dictionary == number:
-            learn(message)
+        if message.dictionary in reader.dictionaries:
+            reader.learn(message)
     stop = len(batches) if extent.stop < 0 else min(extent.stop, len(batches))
     for batch in range(extent.start, stop):
         yield _Found(batch, f"batch {batch}", _at(raw, file, batches[batch].begin))
@@ -179,11 +210,9 @@ def _at(raw: RawFile, file: ShardFile, begin: int) -> Message:
     return message
 
 
-def _of_stream(
-    raw: RawFile, file: ShardFile, head: _Head, extent: Extent, number: int, learn: Callable[[Message], None]
-) -> Iterator[_Found]:
+def _of_stream(raw: RawFile, file: ShardFile, head: _Head, extent: Extent, reader: _Reader) -> Iterator[_Found]:
     """Yield the batches; where a dictionary is needed, all messages before them are looked at, and passed over."""
-    at = head.schema.end if number >= 0 else max(head.schema.end, extent.start)
+    at = head.schema.end if reader.dictionaries else max(head.schema.end, extent.start)
     while extent.stop < 0 or at < extent.stop:
         message = read_message(raw, file, at)
         if message is None:
@@ -192,10 +221,10 @@ def _of_stream(
             raise damaged(file, at, "there is a second schema")
         if message.dictionary < 0 and at >= extent.start:
             yield _Found(at, f"batch at byte {at}", message)
-        elif message.dictionary == number >= 0:
-            learn(message)
+        elif message.dictionary in reader.dictionaries:
+            reader.learn(message)
         at = message.end
 
 
-def _chunk(array: Any, found: _Found, row: int) -> Chunk:  # noqa: ANN401
-    return Chunk(found.seek, row, texts_of(innermost(array), lambda index: f"{found.name}, row {row + index}"))
+def _chunk(array: Any, seek: int, row: int, place: str) -> Chunk:  # noqa: ANN401
+    return Chunk(seek, row, texts_of(innermost(array), lambda index: f"{place}, row {row + index}"))

@@ -13,6 +13,7 @@ from streamfeed.formats.fields import listed
 from streamfeed.formats.lines import BLOCK, BOM, LINE_LIMIT, refuse_foreign
 from streamfeed.formats.pieces import coalesced
 from streamfeed.formats.protocol import Bad, Chunk, Cursor, Extent, Piece, Value
+from streamfeed.formats.shape import Shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,19 +27,17 @@ _DELIMITERS = {"csv": b",", "tsv": b"\t"}
 
 
 class _Header:
-    """The names of the fields, and which of them is the text."""
+    """The names of the fields, and which of them is the text, or are the fields of the shape."""
 
-    def __init__(self, record: Record, delimiter: bytes, field: str, file: ShardFile) -> None:
+    def __init__(self, record: Record, delimiter: bytes, shape: Shape, file: ShardFile) -> None:
         found = fields_of(record.data.removeprefix(BOM), delimiter)
         if isinstance(found, str):
             raise CorruptShardError(file.shard, "byte 0", f"the header is damaged: {found}", "write the shard again")
         names = [name.decode(errors="backslashreplace") for name in found]
-        if names.count(field) != 1:
-            what = "two fields" if field in names else "no field"
-            cause = f"there {'are' if field in names else 'is'} {what} {field!r}; fields present: {listed(names)}"
-            raise FieldError(file.shard, "header", cause, "set the source's text to a name in the shard's first line")
         self._count = len(names)
-        self._index = names.index(field)
+        self._shape = shape
+        self._index = _number(names, shape.text or "text", file) if shape.plain else -1
+        self._indexes = [_number(names, field.name or field.key, file) for field in shape.fields]
         self._delimiter = delimiter
 
     def value(self, record: Record, where: str) -> Value:
@@ -48,24 +47,39 @@ class _Header:
             return Bad(where, f"the record is damaged: {found}")
         if len(found) != self._count:
             return Bad(where, f"the record has {len(found):,} fields, and the header names {self._count:,}")
-        try:
-            return found[self._index].decode()
-        except UnicodeDecodeError as error:
-            return Bad(where, f"the text is not valid UTF-8: {error.reason} at its byte {error.start}")
+        if self._indexes:
+            return self._shape.value_of([_decoded(found[index], where) for index in self._indexes], where)
+        return _decoded(found[self._index], where)
+
+
+def _number(names: list[str], field: str, file: ShardFile) -> int:
+    """Return which of the fields ``names`` is ``field``."""
+    if names.count(field) != 1:
+        what = "two fields" if field in names else "no field"
+        cause = f"there {'are' if field in names else 'is'} {what} {field!r}; fields present: {listed(names)}"
+        raise FieldError(file.shard, "header", cause, "set the source's text to a name in the shard's first line")
+    return names.index(field)
+
+
+def _decoded(data: bytes, where: str) -> str | Bad:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        return Bad(where, f"the text is not valid UTF-8: {error.reason} at its byte {error.start}")
 
 
 class CsvRows:
-    """Reads one field of CSV (``csv``) or TSV (``tsv``), plain or under ``gz`` or ``zst``.
+    """Reads one field of CSV (``csv``) or TSV (``tsv``), or those of a shape, plain or under ``gz`` or ``zst``.
 
     The extent is always the whole shard: inside of it nobody can tell a record's end from a newline in quotes. In a
     plain shard a cursor's ``seek`` is the byte of a record (0: the first behind the header), in a compressed one it is
     0; ``skip`` are the records after it.
     """
 
-    def __init__(self, name: str, field: str, compression: Compression | None) -> None:
+    def __init__(self, name: str, text: str | Shape, compression: Compression | None) -> None:
         self.name = name
         self._delimiter = _DELIMITERS[name]
-        self._field = field
+        self._shape = Shape(text) if isinstance(text, str) else text
         self._compression = compression
 
     def split(self, file: ShardFile, max_bytes: int) -> list[Piece] | None:  # noqa: ARG002
@@ -92,7 +106,7 @@ class CsvRows:
         first = next((records for records in runs if records), None)
         if first is None:
             raise CorruptShardError(file.shard, "byte 0", "the shard has no header", "its first line names the fields")
-        header = _Header(first[0], self._delimiter, self._field, file)
+        header = _Header(first[0], self._delimiter, self._shape, file)
         return header, self._runs(raw, file, seek) if seek else chain([first[1:]], runs)
 
     def _runs(self, raw: RawFile, file: ShardFile, start: int) -> Iterator[list[Record]]:

@@ -133,58 +133,60 @@ def _unpacked(raw: RawFile, file: ShardFile, compression: Compression) -> bytes:
 def make_format(kind: str, shape: Shape) -> Format:
     """Return the reader of ``kind``, one of :data:`KINDS` or a recipe's, for records of ``shape``.
 
-    A text without a name is the field ``text``, and in a tar the ``txt`` member. Raises
+    A text without a name is the field ``text``, and in a tar the ``txt`` member. A record of several fields is JSON
+    text of them (see :class:`~streamfeed.formats.shape.Shape`). Raises
     :class:`~streamfeed.errors.ConfigError` for a field of plain text, which has none.
     """
-    if not shape.plain:
-        raise NotImplementedError
-    text = shape.text
     if kind.startswith(BY_DATASETS):
         from streamfeed.formats.hub import HubShards
         from streamfeed.formats.recipe import Recipe
 
-        return HubShards(Recipe.parse(kind), text or "text")
+        return HubShards(Recipe.parse(kind), shape.named("text"))
     name, _, packing = kind.partition(".")
     if kind not in KINDS:
         raise ConfigError(f"there is no kind {kind!r}; kinds are {', '.join(KINDS)}")
     compression = cast("Compression | None", packing or None)
+    if name in {"text", "lines"}:
+        return _text(name, shape, compression)
+    shape = shape.named("txt" if name == "tar" else "text")
     if name == "parquet":
         from streamfeed.formats.parquet import Parquet
 
-        return Parquet(text or "text")
+        return Parquet(shape)
     if name == "arrow":
         from streamfeed.formats.arrow_ipc import ArrowIpc
 
-        return ArrowIpc(text or "text")
+        return ArrowIpc(shape)
     if name == "tar":
-        return _tar(text or "txt", compression)
+        return _tar(shape, compression)
     if name in {"csv", "tsv"}:
         from streamfeed.formats.csv_rows import CsvRows
 
-        return CsvRows(name, text or "text", compression)
-    if name == "jsonl":
-        from streamfeed.formats.jsonl import JsonDecoder
+        return CsvRows(name, shape, compression)
+    from streamfeed.formats.jsonl import JsonDecoder, JsonRecordDecoder
 
-        return _lines(JsonDecoder(text or "text"), compression)
-    return _text(name, text, compression)
+    return _lines(JsonDecoder(shape.text or "text") if shape.plain else JsonRecordDecoder(shape), compression)
 
 
-def _tar(text: str, compression: Compression | None) -> Format:
+def _tar(shape: Shape, compression: Compression | None) -> Format:
     if compression is None:
         from streamfeed.formats.tar import Tar
 
-        return Tar(text)
+        return Tar(shape)
     from streamfeed.formats.tar_stream import TarStream
 
-    return TarStream(text, compression)
+    return TarStream(shape, compression)
 
 
-def _text(name: str, text: str | None, compression: Compression | None) -> Format:
+def _text(name: str, shape: Shape, compression: Compression | None) -> Format:
     from streamfeed.formats.text import TextDecoder, WholeText
 
-    if text not in {None, "text"}:
-        raise ConfigError(f"plain text has no fields, so none is called {text!r}: leave the source's text out")
-    return WholeText(compression) if name == "text" else _lines(TextDecoder(), compression)
+    for text in [field.name for field in shape.fields] or [shape.text]:
+        if text not in {None, "text"}:
+            advice = "leave the source's text out" if shape.plain else "a map function can make it of the text"
+            raise ConfigError(f"plain text has no fields, so none is called {text!r}: {advice}")
+    shape = shape.named("text")
+    return WholeText(compression, shape) if name == "text" else _lines(TextDecoder(shape), compression)
 
 
 def _lines(decoder: LineDecoder, compression: Compression | None) -> Format:

@@ -9,7 +9,7 @@ from streamfeed.formats.protocol import Bad
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["listed", "text_of", "type_name"]
+__all__ = ["found_at", "listed", "text_of", "type_name"]
 
 _NAMES = {dict: "an object", list: "a list", bool: "a boolean", int: "a number", float: "a number", str: "a string"}
 _MOST_NAMES = 20
@@ -33,12 +33,17 @@ def text_of(record: object, field: str, where: str = "") -> str | Bad | None:
     ``meta.body`` is the key ``meta.body`` where there is one, else ``body`` inside ``meta``. No such field, or one that
     is no string, is a :class:`Bad` at ``where``.
     """
-    if not isinstance(record, dict):
-        return Bad(where, f"the record is {type_name(record)}, not an object")
-    value = _walk(record, field, field, where)
+    value = found_at(record, field, where)
     if value is None or isinstance(value, str | Bad):
         return value
     return Bad(where, f"field {field!r} is {type_name(value)}, not a string")
+
+
+def found_at(record: object, field: str, where: str = "") -> object:
+    """Return whatever is at ``field`` of ``record``, looked up as :func:`text_of` does."""
+    if not isinstance(record, dict):
+        return Bad(where, f"the record is {type_name(record)}, not an object")
+    return _walk(record, field, field, where)
 
 
 def _walk(value: dict[str, object], rest: str, field: str, where: str) -> object:

@@ -13,8 +13,10 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from streamfeed.errors import CorruptShardError, FieldError, ReadError, ShardError
-from streamfeed.formats.fields import listed, text_of
+from streamfeed.formats.fields import found_at, listed
+from streamfeed.formats.kinds import without_nulls
 from streamfeed.formats.protocol import Chunk, Cursor, Extent, Piece, Value
+from streamfeed.formats.shape import Shape
 from streamfeed.storage.hub.client import hide_signatures
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ _BROKEN = (ValueError, EOFError, zlib.error, zipfile.BadZipFile, UnicodeError)  
 
 
 class HubShards:
-    """Reads one text field of the examples that a builder of ``datasets`` makes.
+    """Reads one text field, or those of a shape, of the examples that a builder of ``datasets`` makes.
 
     The extent is always the whole shard. A cursor's ``seek`` is 0, ``skip`` the examples passed: they are the position
     in the state of the shard's ``IterableDataset``, which ``load_state_dict`` takes. What is in front of it in the
@@ -42,9 +44,9 @@ class HubShards:
 
     name = "datasets"
 
-    def __init__(self, recipe: Recipe, field: str) -> None:
+    def __init__(self, recipe: Recipe, text: str | Shape) -> None:
         self._recipe = recipe
-        self._field = field
+        self._shape = Shape(text) if isinstance(text, str) else text
 
     def split(self, file: ShardFile, max_bytes: int) -> list[Piece] | None:  # noqa: ARG002
         """Return None: a shard is entered at its start alone."""
@@ -67,14 +69,24 @@ class HubShards:
 
     def _values(self, batch: Mapping[str, Sequence[Any]], file: ShardFile, done: int) -> list[Value]:
         names = list(batch)
-        if not any(self._field == name or self._field.startswith(name + ".") for name in names):
-            cause = f"there is no field {self._field!r}; fields present: {listed(names)}"
-            raise FieldError(file.shard, "", cause, "set the source's text to one of them")
+        shape = self._shape
+        for field in [one.name or one.key for one in shape.fields] or [shape.text or "text"]:
+            if not any(field == name or field.startswith(name + ".") for name in names):
+                cause = f"there is no field {field!r}; fields present: {listed(names)}"
+                raise FieldError(file.shard, "", cause, "set the source's text to one of them")
         values: list[Value] = []
         for offset, row in enumerate(zip(*batch.values(), strict=True)):
-            value = text_of(dict(zip(names, row, strict=True)), self._field, f"example {done + offset}")
-            values.append(value)
+            record = dict(zip(names, row, strict=True))
+            where = f"example {done + offset}"
+            values.append(shape.value(record, where) if shape.plain else shape.value_of(_found(shape, record), where))
         return values
+
+
+def _found(shape: Shape, record: Mapping[str, Any]) -> Iterator[object]:
+    """Yield the fields of an example: its lists of messages come out of a column, and have nulls for absent keys."""
+    for field in shape.fields:
+        value = found_at(record, field.name or field.key)
+        yield without_nulls(value) if field.kind == "messages" else value
 
 
 def open_dataset(recipe: Recipe, address: HubAddress, files: Sequence[str], options: Mapping[str, Any]) -> Any:  # noqa: ANN401

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import orjson
 
 from streamfeed.formats.fields import text_of
-from streamfeed.formats.jsontext import careful_text
+from streamfeed.formats.jsontext import careful_text, object_in_json
 from streamfeed.formats.lines import Decoded
 from streamfeed.formats.protocol import Bad, Value
 
-__all__ = ["JsonDecoder"]
+if TYPE_CHECKING:
+    from streamfeed.formats.shape import Shape
+
+__all__ = ["JsonDecoder", "JsonRecordDecoder"]
 
 
 class JsonDecoder:
@@ -38,4 +43,27 @@ class JsonDecoder:
                     value = text_of({field: value}, field)
                 bad.append(len(values))
             append(value)
+        return Decoded(values, bad)
+
+
+class JsonRecordDecoder:
+    """Turns lines into records of several fields."""
+
+    name = "jsonl"
+    what = "JSON Lines"
+    blanks = False
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+
+    def decode(self, lines: list[bytes]) -> Decoded:
+        """Return one value a line: JSON text of its fields."""
+        values: list[Value] = []
+        bad: list[int] = []
+        for line in lines:
+            record = object_in_json(line)
+            value = record if isinstance(record, Bad) else self._shape.value(record)
+            if value.__class__ is Bad:
+                bad.append(len(values))
+            values.append(value)
         return Decoded(values, bad)

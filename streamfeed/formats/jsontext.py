@@ -9,7 +9,7 @@ import orjson
 from streamfeed.formats.fields import text_of
 from streamfeed.formats.protocol import Bad, Value
 
-__all__ = ["careful_text", "text_in_json"]
+__all__ = ["careful_object", "careful_text", "lone_surrogate", "object_in_json", "text_in_json"]
 
 
 def text_in_json(data: bytes, field: str, where: str = "", what: str = "the line") -> Value:
@@ -22,22 +22,43 @@ def text_in_json(data: bytes, field: str, where: str = "", what: str = "the line
 
 
 def careful_text(data: bytes, field: str, where: str, what: str) -> Value:
+    """Do the same with the standard library; see :func:`careful_object`."""
+    record = careful_object(data, where, what)
+    if isinstance(record, Bad):
+        return record
+    value = text_of(record, field, where)
+    return (lone_surrogate(value, field, where) or value) if isinstance(value, str) else value
+
+
+def object_in_json(data: bytes, where: str = "", what: str = "the line") -> object:
+    """Return what the JSON ``data`` says; a :class:`Bad` at ``where`` names it ``what``."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return careful_object(data, where, what)
+
+
+def careful_object(data: bytes, where: str, what: str) -> object:
     """Do the same with the standard library.
 
     It says better what is wrong, and it takes what others write outside the standard: NaN, integers of any size, lone
     surrogates in fields that are not asked for.
     """
     try:
-        value = text_of(json.loads(data.decode()), field, where)
-        if isinstance(value, str):
-            value.encode()
+        return json.loads(data.decode())
     except UnicodeDecodeError as error:
         return Bad(where, f"{what} is not valid UTF-8: {error.reason} at its byte {error.start}")
-    except UnicodeEncodeError as error:
-        found = f"U+{ord(error.object[error.start]):04X}"
-        return Bad(where, f"field {field!r} has a lone surrogate, {found}, at character {error.start}")
     except json.JSONDecodeError as error:
         return Bad(where, f"{what} is not valid JSON: {error.msg} at its character {error.pos}")
     except (ValueError, RecursionError) as error:
         return Bad(where, f"{what} is not valid JSON: {error}")
-    return value
+
+
+def lone_surrogate(text: str, field: str, where: str) -> Bad | None:
+    """Return what is bad about a text that has a lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        found = f"U+{ord(error.object[error.start]):04X}"
+        return Bad(where, f"field {field!r} has a lone surrogate, {found}, at character {error.start}")
+    return None

@@ -1,9 +1,9 @@
-"""Parquet: one column, one row group at a time, in batches bounded by bytes."""
+"""Parquet: the columns that are read, one row group at a time, in batches bounded by bytes."""
 
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,11 +11,14 @@ import pyarrow.parquet as pq
 from streamfeed.errors import CorruptShardError, FieldError
 from streamfeed.formats.arrow import innermost, texts_of
 from streamfeed.formats.fields import listed
+from streamfeed.formats.interleaved import Interleaved
 from streamfeed.formats.protocol import Chunk, Cursor, Extent, Piece
+from streamfeed.formats.record_columns import RecordColumn, records_of, wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from streamfeed.formats.shape import Shape
     from streamfeed.storage.files import ShardFile
     from streamfeed.storage.raw import RawFile
 
@@ -28,32 +31,47 @@ _MOST_BYTES = 4 << 20
 _BROKEN = (pa.ArrowException, OSError, ValueError)  # the store's own failures are ReadError, which is none of these
 
 
+class _Columns(Protocol):
+    """What is read of a row group."""
+
+    def leaves(self, shard: Any, file: ShardFile) -> list[int]:  # noqa: ANN401
+        """Return the numbers of the leaf columns that are read; raises :class:`FieldError` where they cannot be."""
+
+    def names(self) -> list[str]:
+        """Return the columns' names, as pyarrow takes them; of those that :meth:`leaves` found."""
+
+    def chunks(self, batch: Any, group: int, row: int) -> Iterator[Chunk]:  # noqa: ANN401
+        """Yield the rows of ``batch``, which are those from ``row`` on of row group ``group``."""
+
+
 class Parquet:
-    """Reads one text column of Parquet; dotted names reach into structs.
+    """Reads one text column of Parquet, or those of a shape; dotted names reach into structs.
 
     Extents are row groups. A cursor's ``seek`` is a row group, ``skip`` the rows passed in it.
     """
 
     name = "parquet"
 
-    def __init__(self, field: str) -> None:
-        self._field = field
+    def __init__(self, text: str | Shape) -> None:
+        self._text = text
 
     def split(self, file: ShardFile, max_bytes: int) -> list[Piece] | None:
-        """Cut the shard between row groups, by the stored bytes of the column; reads the footer.
+        """Cut the shard between row groups, by the stored bytes of the columns that are read; reads the footer.
 
-        A shard whose footer or column is wrong gives ``None``: reading it says what is wrong.
+        A shard whose footer or columns are wrong gives ``None``: reading it says what is wrong.
         """
         try:
             with closing(file.open()) as raw:
-                meta = self._open(raw, file).metadata
-                column = self._column(meta, file)
+                shard = _open(raw, file)
+                leaves = self._columns().leaves(shard, file)
         except (CorruptShardError, FieldError):
             return None
+        meta = shard.metadata
         pieces: list[Piece] = []
         start = total = 0
         for group in range(meta.num_row_groups):
-            size = meta.row_group(group).column(column).total_compressed_size
+            row_group = meta.row_group(group)
+            size = sum(row_group.column(leaf).total_compressed_size for leaf in leaves)
             if group > start and total + size > max_bytes:
                 pieces.append(Piece(Extent(start, group), total))
                 start, total = group, 0
@@ -62,9 +80,10 @@ class Parquet:
 
     def read(self, file: ShardFile, extent: Extent, cursor: Cursor) -> Iterator[Chunk]:
         """Yield the rows of the extent's row groups from ``cursor`` on; see :class:`Format`."""
-        with closing(file.open()) as raw:
-            shard = self._open(raw, file)
-            column = self._column(shard.metadata, file)
+        columns = self._columns()
+        with closing(Interleaved(file)) as raw:
+            shard = _open(raw, file)
+            leaves = columns.leaves(shard, file)
             groups = shard.metadata.num_row_groups
             skip = cursor.skip
             stop = groups if extent.stop < 0 else min(extent.stop, groups)
@@ -72,40 +91,29 @@ class Parquet:
                 rows = shard.metadata.row_group(group).num_rows
                 if skip < rows:
                     for ahead in range(group, min(group + 2, stop)):
-                        raw.expect(*_stored(shard.metadata.row_group(ahead).column(column)))
-                    yield from self._rows(shard, file, group, column, skip)
+                        raw.expect_all(_stored(shard.metadata.row_group(ahead).column(leaf)) for leaf in leaves)
+                    yield from _rows(shard, file, group, leaves, columns, skip)
                 skip = max(0, skip - rows)
 
-    def _rows(self, shard: Any, file: ShardFile, group: int, column: int, skip: int) -> Iterator[Chunk]:  # noqa: ANN401
-        meta = shard.metadata.row_group(group)
-        average = meta.column(column).total_uncompressed_size // meta.num_rows + 1
-        size = max(1, min(_MOST_ROWS, _BATCH // average))
-        row = 0
-        batches = shard.iter_batches(size, row_groups=[group], columns=[self._field], use_threads=False)
-        while (batch := _next(batches, file, group)) is not None:
-            first = max(skip - row, 0)
-            if first < batch.num_rows:
-                for offset, array in _parts(self._array(batch).slice(first)):
-                    yield _chunk(array, group, row + first + offset)
-            row += batch.num_rows
-        if row != meta.num_rows:
-            cause = f"the row group has {row:,} rows, its footer says {meta.num_rows:,}"
-            raise CorruptShardError(file.shard, f"row group {group}", cause, "write the shard again")
+    def _columns(self) -> _Columns:
+        """Return what finds the columns in one shard."""
+        if isinstance(self._text, str):
+            return _TextColumn(self._text)
+        return _TextColumn(self._text.text or "text") if self._text.plain else _RecordColumns(self._text)
 
-    def _array(self, batch: Any) -> Any:  # noqa: ANN401
-        """Return the column's array; a column whose name has the dots wins over a struct's field."""
-        names = batch.schema.names
-        return innermost(batch.column(names.index(self._field) if self._field in names else 0))
 
-    def _open(self, raw: RawFile, file: ShardFile) -> Any:  # noqa: ANN401
-        try:
-            return pq.ParquetFile(raw, buffer_size=_BUFFER, pre_buffer=False)
-        except _BROKEN as error:
-            cause = f"this is no Parquet file, or one without its end ({_first_line(error)})"
-            raise CorruptShardError(file.shard, "footer", cause, "copy the shard again, or name its format") from error
+class _TextColumn:
+    """One column of text."""
 
-    def _column(self, meta: Any, file: ShardFile) -> int:  # noqa: ANN401
+    def __init__(self, field: str) -> None:
+        self._field = field
+
+    def names(self) -> list[str]:
+        return [self._field]
+
+    def leaves(self, shard: Any, file: ShardFile) -> list[int]:  # noqa: ANN401
         """Return the index of the leaf column that holds the text, after checking that it can."""
+        meta = shard.metadata
         leaves = [meta.schema.column(i) for i in range(meta.num_columns)]
         found = [i for i, leaf in enumerate(leaves) if leaf.path == self._field]
         inside = [leaf for leaf in leaves if leaf.path.startswith(self._field + ".")]
@@ -116,7 +124,86 @@ class Parquet:
         if problem:
             cause = f"column {self._field!r} holds {problem}, not text"
             raise FieldError(file.shard, "", cause, "set the source's text to a column of strings")
-        return found[0]
+        return found[:1]
+
+    def chunks(self, batch: Any, group: int, row: int) -> Iterator[Chunk]:  # noqa: ANN401
+        for offset, array in _parts(self._array(batch)):
+            yield _chunk(array, group, row + offset)
+
+    def _array(self, batch: Any) -> Any:  # noqa: ANN401
+        """Return the column's array; a column whose name has the dots wins over a struct's field."""
+        names = batch.schema.names
+        return innermost(batch.column(names.index(self._field) if self._field in names else 0))
+
+
+class _RecordColumns:
+    """The columns of a shape."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        self._found: list[RecordColumn] = []
+
+    def names(self) -> list[str]:
+        return list(dict.fromkeys(".".join(column.names) for column in self._found))
+
+    def leaves(self, shard: Any, file: ShardFile) -> list[int]:  # noqa: ANN401
+        self._found = wanted(_schema(shard, file), self._shape, file.shard)
+        names = self.names()
+        paths = [shard.metadata.schema.column(i).path for i in range(shard.metadata.num_columns)]
+        return [i for i, path in enumerate(paths) if any(path == one or path.startswith(one + ".") for one in names)]
+
+    def chunks(self, batch: Any, group: int, row: int) -> Iterator[Chunk]:  # noqa: ANN401
+        arrays = [_inside(batch, column.names) for column in self._found]
+        yield from records_of(self._shape, arrays, group, row, f"row group {group}")
+
+
+def _schema(shard: Any, file: ShardFile) -> Any:  # noqa: ANN401
+    try:
+        return shard.schema_arrow
+    except _BROKEN as error:
+        cause = f"its schema is damaged ({_first_line(error)})"
+        raise CorruptShardError(file.shard, "footer", cause, "copy the shard again") from error
+
+
+def _inside(batch: Any, names: tuple[str, ...]) -> Any:  # noqa: ANN401
+    """Return the array at ``names``, null wherever a struct above it is."""
+    array = batch.column(batch.schema.names.index(names[0]))
+    for name in names[1:]:
+        while isinstance(array.type, pa.BaseExtensionType):
+            array = array.storage
+        array = array.flatten()[[array.type.field(i).name for i in range(array.type.num_fields)].index(name)]
+    return array
+
+
+def _open(raw: RawFile, file: ShardFile) -> Any:  # noqa: ANN401
+    try:
+        return pq.ParquetFile(raw, buffer_size=_BUFFER, pre_buffer=False)
+    except _BROKEN as error:
+        cause = f"this is no Parquet file, or one without its end ({_first_line(error)})"
+        raise CorruptShardError(file.shard, "footer", cause, "copy the shard again, or name its format") from error
+
+
+def _rows(
+    shard: Any,  # noqa: ANN401
+    file: ShardFile,
+    group: int,
+    leaves: list[int],
+    columns: _Columns,
+    skip: int,
+) -> Iterator[Chunk]:
+    meta = shard.metadata.row_group(group)
+    average = sum(meta.column(leaf).total_uncompressed_size for leaf in leaves) // meta.num_rows + 1
+    size = max(1, min(_MOST_ROWS, _BATCH // average))
+    row = 0
+    batches = shard.iter_batches(size, row_groups=[group], columns=columns.names(), use_threads=False)
+    while (batch := _next(batches, file, group)) is not None:
+        first = max(skip - row, 0)
+        if first < batch.num_rows:
+            yield from columns.chunks(batch.slice(first), group, row + first)
+        row += batch.num_rows
+    if row != meta.num_rows:
+        cause = f"the row group has {row:,} rows, its footer says {meta.num_rows:,}"
+        raise CorruptShardError(file.shard, f"row group {group}", cause, "write the shard again")
 
 
 def _stored(chunk: Any) -> tuple[int, int]:  # noqa: ANN401

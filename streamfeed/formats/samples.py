@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from streamfeed.errors import CorruptShardError
 from streamfeed.formats.fields import listed
@@ -17,7 +17,19 @@ if TYPE_CHECKING:
     from streamfeed.storage.files import ShardFile
     from streamfeed.storage.raw import RawFile
 
-__all__ = ["MEMBER_LIMIT", "Index", "Sample", "SampleText", "index_of", "key_and_extension", "sample_of"]
+__all__ = [
+    "MEMBER_LIMIT",
+    "Index",
+    "Sample",
+    "SampleReader",
+    "SampleText",
+    "doubled",
+    "index_of",
+    "key_and_extension",
+    "place_of",
+    "sample_of",
+    "text_in",
+]
 
 MEMBER_LIMIT = 1 << 28
 """Bytes that a member may have whose text is read."""
@@ -99,6 +111,22 @@ def index_of(raw: RawFile, file: ShardFile) -> Index:
     return Index(list(samples.values()), None)
 
 
+class SampleReader(Protocol):
+    """Makes the value of a sample."""
+
+    extensions: frozenset[str]
+    """extensions of the members that may be read"""
+
+    def whole(self, sample: Sample) -> bool:
+        """Return whether no member is missing."""
+
+    def stored(self, sample: Sample) -> int:
+        """Return the bytes of the members that are read."""
+
+    def value(self, sample: Sample, data_of: Callable[[Member], bytes]) -> Value:
+        """Return the value, or what is bad about the sample."""
+
+
 class SampleText:
     """Finds one text in samples: a member by its extension (``txt``), or a field of a JSON member (``json.text``)."""
 
@@ -109,39 +137,61 @@ class SampleText:
         self.extensions = frozenset(extension for extension, _ in self._ways)
         """extensions of the members that may hold the text"""
 
-    def member(self, sample: Sample) -> Member | None:
-        """Return the member that holds the text, ``None`` where there is none."""
-        found = self._found(sample)
-        return found[0] if found else None
+    def whole(self, sample: Sample) -> bool:
+        """Return whether there is a member that holds the text."""
+        return self.found(sample) is not None
 
     def stored(self, sample: Sample) -> int:
         """Return the bytes of the member that holds the text."""
-        found = self._found(sample)
+        found = self.found(sample)
         return found[0].size if found else 0
 
     def value(self, sample: Sample, data_of: Callable[[Member], bytes]) -> Value:
         """Return the text, or what is bad about the sample."""
-        where = f"sample {sample.key!r} at byte {sample.begin}"
-        if sample.double:
-            names = " and ".join(f"{member.name!r} at byte {member.begin}" for member in sample.double)
-            return Bad(where, f"two members have the same key and extension: {names}")
-        found = self._found(sample)
+        where = place_of(sample)
+        read = doubled(sample, where) or self.data(sample, where, data_of)
+        if isinstance(read, Bad):
+            return read
+        member, path, data = read
+        if path:
+            return text_in_json(data, path, where, f"member {member.name!r}")
+        return text_in(data, member, where)
+
+    def data(self, sample: Sample, where: str, data_of: Callable[[Member], bytes]) -> tuple[Member, str, bytes] | Bad:
+        """Return the member that holds the text, the path in its JSON (empty: it is the text) and its data."""
+        found = self.found(sample)
         if found is None:
             return Bad(where, f"there is no member {self._ways[-1][0]!r}; members present: {listed(sample.members)}")
         member, path = found
         if member.size > MEMBER_LIMIT:
             return Bad(where, f"member {member.name!r} has {member.size:,} bytes, at most {MEMBER_LIMIT:,} are read")
-        data = data_of(member)
-        if path:
-            return text_in_json(data, path, where, f"member {member.name!r}")
-        try:
-            return data.decode()
-        except UnicodeDecodeError as error:
-            return Bad(where, f"member {member.name!r} is not valid UTF-8: {error.reason} at its byte {error.start}")
+        return member, path, data_of(member)
 
-    def _found(self, sample: Sample) -> tuple[Member, str] | None:
+    def found(self, sample: Sample) -> tuple[Member, str] | None:
+        """Return the member that holds the text, and the path in its JSON."""
         for extension, path in self._ways:
             member = sample.members.get(extension)
             if member is not None:
                 return member, path
         return None
+
+
+def place_of(sample: Sample) -> str:
+    """Return the sample's place in words."""
+    return f"sample {sample.key!r} at byte {sample.begin}"
+
+
+def doubled(sample: Sample, where: str) -> Bad | None:
+    """Return what is bad about a sample with two members of one extension."""
+    if not sample.double:
+        return None
+    names = " and ".join(f"{member.name!r} at byte {member.begin}" for member in sample.double)
+    return Bad(where, f"two members have the same key and extension: {names}")
+
+
+def text_in(data: bytes, member: Member, where: str) -> str | Bad:
+    """Return the text that ``member`` is."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        return Bad(where, f"member {member.name!r} is not valid UTF-8: {error.reason} at its byte {error.start}")

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from streamfeed.errors import ReadError
 from streamfeed.formats.protocol import Chunk, Cursor, Extent, Piece, Value
-from streamfeed.formats.samples import Index, Sample, SampleText, index_of
+from streamfeed.formats.sample_records import reader_of
+from streamfeed.formats.samples import Index, Sample, index_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from streamfeed.formats.members import Member
+    from streamfeed.formats.shape import Shape
     from streamfeed.storage.files import ShardFile
     from streamfeed.storage.raw import RawFile
 
@@ -25,17 +27,19 @@ _CHUNK_RECORDS = 4096
 class Tar:
     """Reads one text of every sample: a member by its extension (``txt``), or a field of a JSON member (``json.text``).
 
+    Of a shape of several fields, each is found so.
+
     Extents are ranges of bytes, a sample belongs where its first member's header begins. A cursor's ``seek`` is the
     byte of such a header, ``skip`` the samples after it.
     """
 
     name = "tar"
 
-    def __init__(self, field: str) -> None:
-        self._text = SampleText(field)
+    def __init__(self, text: str | Shape) -> None:
+        self._text = reader_of(text)
 
     def split(self, file: ShardFile, max_bytes: int) -> list[Piece] | None:
-        """Cut the shard between samples, by the bytes of the members that hold the text; reads the headers.
+        """Cut the shard between samples, by the bytes of the members that are read; reads the headers.
 
         A damaged shard gives ``None``: reading it says what is wrong, after the samples before.
         """
@@ -77,7 +81,7 @@ class Tar:
 
     def _certain(self, index: Index) -> list[Sample]:
         """Return the samples but for a last one whose member may have been lost with the archive's end."""
-        cut = index.failure is not None and index.samples and self._text.member(index.samples[-1]) is None
+        cut = index.failure is not None and index.samples and not self._text.whole(index.samples[-1])
         return index.samples[:-1] if cut else index.samples
 
 

@@ -9,12 +9,15 @@ from streamfeed.errors import CorruptShardError
 from streamfeed.formats.compressed import Compression, unpacked
 from streamfeed.formats.members import Member, padded, walk
 from streamfeed.formats.protocol import Chunk, Cursor, Extent, Piece, Value
-from streamfeed.formats.samples import MEMBER_LIMIT, Sample, SampleText, sample_of
+from streamfeed.formats.sample_records import reader_of
+from streamfeed.formats.samples import MEMBER_LIMIT, Sample, sample_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from streamfeed.formats.pieces import Step
+    from streamfeed.formats.samples import SampleReader
+    from streamfeed.formats.shape import Shape
     from streamfeed.storage.files import ShardFile
 
 __all__ = ["TarStream"]
@@ -33,8 +36,8 @@ class TarStream:
 
     name = "tar"
 
-    def __init__(self, field: str, compression: Compression) -> None:
-        self._text = SampleText(field)
+    def __init__(self, text: str | Shape, compression: Compression) -> None:
+        self._text = reader_of(text)
         self._compression = compression
 
     def split(self, file: ShardFile, max_bytes: int) -> list[Piece] | None:  # noqa: ARG002
@@ -68,7 +71,7 @@ class TarStream:
 class _Samples:
     """The samples of an archive in order, each with the data of the members that may hold its text."""
 
-    def __init__(self, archive: _Archive, file: ShardFile, text: SampleText) -> None:
+    def __init__(self, archive: _Archive, file: ShardFile, text: SampleReader) -> None:
         self._archive = archive
         self._file = file
         self._text = text
@@ -97,7 +100,7 @@ class _Samples:
             self._archive.drain()
         except CorruptShardError as error:
             self.failure = self._placed(error)
-        if sample is not None and (self.failure is None or self._text.member(sample) is not None):
+        if sample is not None and (self.failure is None or self._text.whole(sample)):
             yield sample
 
     def _new(self, key: str, member: Member) -> Sample:

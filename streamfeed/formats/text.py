@@ -9,6 +9,7 @@ from streamfeed.errors import ReadError
 from streamfeed.formats.compressed import Compression, unpacked
 from streamfeed.formats.lines import BOM, Decoded, refuse_foreign
 from streamfeed.formats.protocol import Bad, Chunk, Cursor, Extent, Piece, Value
+from streamfeed.formats.shape import Shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TextDecoder", "WholeText"]
 
+PLAIN = Shape()
 _BLOCK = 1 << 20
 _LIMIT = 1 << 28
 """Bytes of a text, as of a line and of a tar's member."""
@@ -30,8 +32,17 @@ class TextDecoder:
     what = "lines of text"
     blanks = True
 
+    def __init__(self, shape: Shape = PLAIN) -> None:
+        self._shape = shape
+
     def decode(self, lines: list[bytes]) -> Decoded:
         """Return the text of every line, without its carriage return."""
+        decoded = self._texts(lines)
+        if self._shape.plain:
+            return decoded
+        return _records(decoded.values, self._shape)
+
+    def _texts(self, lines: list[bytes]) -> Decoded:
         values: list[Value] = []
         bad: list[int] = []
         for line in lines:
@@ -42,6 +53,12 @@ class TextDecoder:
         return Decoded(values, bad)
 
 
+def _records(texts: list[Value], shape: Shape) -> Decoded:
+    """Return records whose fields are all the text."""
+    values = [shape.value_of([text] * len(shape.fields)) for text in texts]
+    return Decoded(values, [i for i, value in enumerate(values) if isinstance(value, Bad)])
+
+
 class WholeText:
     """Reads a file as one document, plain or under ``gz`` or ``zst``; a byte order mark is passed over.
 
@@ -50,8 +67,9 @@ class WholeText:
 
     name = "text"
 
-    def __init__(self, compression: Compression | None) -> None:
+    def __init__(self, compression: Compression | None, shape: Shape = PLAIN) -> None:
         self._compression = compression
+        self._shape = shape
 
     def split(self, file: ShardFile, max_bytes: int) -> list[Piece] | None:  # noqa: ARG002
         """Return ``None``: a document is read whole."""
@@ -65,6 +83,8 @@ class WholeText:
             return
         with closing(file.open()) as raw:
             value = self._document(raw, file)
+        if not self._shape.plain:
+            value = self._shape.value_of([value] * len(self._shape.fields), "byte 0")
         yield Chunk(0, 0, [value])
 
     def _document(self, raw: RawFile, file: ShardFile) -> Value:

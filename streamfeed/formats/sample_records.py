@@ -1,0 +1,72 @@
+"""Records of several fields of a WebDataset tar: each field by its member."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamfeed.formats.fields import found_at
+from streamfeed.formats.jsontext import object_in_json
+from streamfeed.formats.protocol import Bad, Value
+from streamfeed.formats.samples import Sample, SampleReader, SampleText, doubled, place_of, text_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamfeed.formats.members import Member
+    from streamfeed.formats.shape import Field, Shape
+
+__all__ = ["SampleRecord", "reader_of"]
+
+
+def reader_of(text: str | Shape) -> SampleReader:
+    """Return what reads a text by its name, or records of a shape, from samples."""
+    if isinstance(text, str):
+        return SampleText(text)
+    return SampleText(text.text or "txt") if text.plain else SampleRecord(text)
+
+
+class SampleRecord:
+    """Finds the fields of a shape in samples.
+
+    A field is a member by its extension (``cls``), which is its text, or a field of a JSON member (``json.label``). A
+    field of kind ``any`` that is a ``.json`` member as a whole is what it says.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        self._ways = [SampleText(field.name or field.key) for field in shape.fields]
+        self.extensions = frozenset[str]().union(*(way.extensions for way in self._ways))
+        """extensions of the members that may hold a field"""
+
+    def whole(self, sample: Sample) -> bool:
+        """Return whether there is a member for every field."""
+        return all(way.whole(sample) for way in self._ways)
+
+    def stored(self, sample: Sample) -> int:
+        """Return the bytes of the members that hold the fields."""
+        found = (way.found(sample) for way in self._ways)
+        return sum({member.data: member.size for member, _ in filter(None, found)}.values())
+
+    def value(self, sample: Sample, data_of: Callable[[Member], bytes]) -> Value:
+        """Return the record as JSON text, or what is bad about the sample."""
+        where = place_of(sample)
+        bad = doubled(sample, where)
+        if bad is not None:
+            return bad
+        parsed: dict[int, object] = {}  # a member may hold several fields
+        fields = zip(self._shape.fields, self._ways, strict=True)
+        found = [_field(field, way.data(sample, where, data_of), parsed, where) for field, way in fields]
+        return self._shape.value_of(found, where)
+
+
+def _field(field: Field, read: tuple[Member, str, bytes] | Bad, parsed: dict[int, object], where: str) -> object:
+    """Return a field of a sample by what was read of it."""
+    if isinstance(read, Bad):
+        return read
+    member, path, data = read
+    if not path and not (field.kind == "any" and member.name.lower().endswith(".json")):
+        return text_in(data, member, where)
+    if member.data not in parsed:
+        parsed[member.data] = object_in_json(data, where, f"member {member.name!r}")
+    found = parsed[member.data]
+    return found if isinstance(found, Bad) or not path else found_at(found, path, where)
