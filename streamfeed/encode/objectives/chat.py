@@ -1,0 +1,168 @@
+"""Conversations: messages by a chat template, with the loss on what the assistant says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from streamfeed.encode.chat_marks import find_controls, find_strings
+from streamfeed.encode.chat_template import BadConversation, ChatTemplate, plain_messages
+from streamfeed.encode.chat_tokens import ChatTokenizer, Tokens
+from streamfeed.encode.chat_turns import assistant_ranges
+from streamfeed.encode.objectives.protocol import LOSS, Samples
+from streamfeed.errors import ConfigError, RecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from streamfeed.encode.chat_marks import Marked
+    from streamfeed.encode.chat_template import Message, Rendered
+    from streamfeed.encode.chat_tokens import Range
+    from streamfeed.encode.tokenizer import TokenizerSpec
+    from streamfeed.objectives import Chat
+
+__all__ = ["ChatSamples", "template_of"]
+
+_SHOWN = 80
+
+
+def template_of(settings: Chat, spec: TokenizerSpec) -> str:
+    """Return the Jinja text that conversations are rendered with.
+
+    Raises :class:`~streamfeed.errors.ConfigError` where neither the settings nor the tokenizer has one.
+    """
+    template = settings.template or spec.chat_template
+    if template is None:
+        raise ConfigError(
+            f"tokenizer {spec.name} has no chat template; pass Chat(template=...), or the tokenizer of a chat model"
+        )
+    return template
+
+
+@dataclass(slots=True)
+class _Conversation:
+    """A rendered conversation: its text, what of it is said by the assistant, and what it holds of control strings."""
+
+    text: str = ""
+    said: Sequence[Range] = ()
+    own: list[Range] = field(default_factory=list)
+    controls: int = 0
+    skipped: bool = False
+
+
+class ChatSamples:
+    """Encodes the ``messages`` of records: ids as ``apply_chat_template`` of ``transformers`` gives, nothing added.
+
+    Control strings inside of what people say stay text. Labels are the tokens of the assistant's contents and the
+    control token that ends each (with the white space between the two); where a message holds reasoning or calls of
+    tools, all of the turn; with a template that has ``{% generation %}`` blocks, the tokens that these touch. A
+    conversation that the template refuses has no tokens and counts as skipped with ``skip``.
+
+    Raises :class:`~streamfeed.errors.ConfigError` where there is no template, or a broken one.
+    """
+
+    def __init__(self, settings: Chat, spec: TokenizerSpec, skip: bool) -> None:
+        self._template = ChatTemplate(template_of(settings, spec), spec.specials, f"tokenizer {spec.name}")
+        self._assistant = settings.train_on == "assistant"
+        self._by_blocks = self._template.marks_generation
+        self._tokenizer = ChatTokenizer(spec.json, trimmed=self._by_blocks)
+        self._skip = skip
+
+    def encode(self, records: Sequence[Mapping[str, Any]]) -> Samples:
+        """Encode records; flags are None where every token is a label.
+
+        Raises :class:`~streamfeed.errors.RecordError` for a conversation that the template refuses, unless these are
+        skipped; :class:`~streamfeed.errors.ConfigError` where the template hides what the assistant says.
+        """
+        conversations = [self._conversation(record["messages"]) for record in records]
+        encoded = self._tokens(conversations)
+        offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
+        np.cumsum([len(tokens.ids) for tokens in encoded], out=offsets[1:])
+        ids = np.concatenate([np.empty(0, dtype=np.int32), *(tokens.ids for tokens in encoded)])
+        flags = np.zeros(len(ids), dtype=np.uint8) if self._assistant else None
+        if flags is not None:
+            for conversation, tokens, begin in zip(conversations, encoded, offsets[:-1].tolist(), strict=True):
+                self._flag(conversation, tokens, flags[begin : begin + len(tokens.ids)])
+        return Samples(ids, offsets, flags, None, _counts(conversations))
+
+    def _conversation(self, given: Sequence[Mapping[str, Any]]) -> _Conversation:
+        messages = plain_messages(given)
+        if not messages:
+            return _Conversation()
+        try:
+            return self._rendered(messages)
+        except BadConversation as error:
+            if self._skip:
+                return _Conversation(skipped=True)
+            shown = orjson.dumps(given).decode()
+            raise RecordError(
+                f"the conversation {shown[:_SHOWN]}{'...' * (len(shown) > _SHOWN)}",
+                "",
+                f"the chat template refuses it: {error}",
+                'correct it, leave it out with map, or pass over such records with on_error="skip"',
+            ) from error
+
+    def _rendered(self, messages: Sequence[Message]) -> _Conversation:
+        rendered = self._template.render(messages)
+        text, controls = rendered.text, self._tokenizer.specials
+        by_marks = self._assistant and not self._by_blocks
+        marked = find_strings(messages, text, self._text, controls, edges=by_marks)
+        said = self._said(messages, rendered, marked) if self._assistant else ()
+        foreign = marked.foreign if marked is not None and marked.complete else None
+        if foreign is None:
+            foreign = find_controls(messages, text, self._text, controls)
+        if foreign is None:
+            raise BadConversation("it holds control strings, and the template changes what is around them")
+        own, count = self._tokenizer.own(text, foreign)
+        return _Conversation(text, said, own, count)
+
+    def _said(self, messages: Sequence[Message], rendered: Rendered, marked: Marked | None) -> Sequence[Range]:
+        if self._by_blocks:
+            return rendered.generated
+        ranges = assistant_ranges(self._template, self._tokenizer, messages, rendered.text, marked)
+        if ranges is None:
+            raise ConfigError(
+                "the chat template changes what the assistant says in a way that hides where it is; mark it in the "
+                "template with {% generation %} ... {% endgeneration %} and pass that as Chat(template=...), "
+                'or train_on="all"'
+            )
+        return ranges
+
+    def _text(self, messages: Sequence[Message]) -> str:
+        return self._template.render(messages).text
+
+    def _tokens(self, conversations: Sequence[_Conversation]) -> list[Tokens]:
+        common = [conversation.text for conversation in conversations if not conversation.controls]
+        encoded = iter(self._tokenizer.encode(common, offsets=self._assistant))
+        return [
+            self._tokenizer.encode_apart(conversation.text, conversation.own)
+            if conversation.controls
+            else next(encoded)
+            for conversation in conversations
+        ]
+
+    def _flag(self, conversation: _Conversation, tokens: Tokens, flags: NDArray[np.uint8]) -> None:
+        starts, ends = tokens.starts, tokens.ends
+        if starts is None or ends is None:
+            return
+        for begin, end in conversation.said:
+            if self._by_blocks:
+                flags[(starts < end) & (ends > begin)] |= LOSS
+                continue
+            first, behind = np.searchsorted(starts, (begin, end)).tolist()
+            while first and ends[first - 1] > begin and not conversation.text[starts[first - 1] : begin].strip(" "):
+                first -= 1  # a word's token holds the space before it: it is the first that the model has to say
+            flags[first:behind] |= LOSS
+
+
+def _counts(conversations: Sequence[_Conversation]) -> dict[str, NDArray[np.int64]]:
+    counts = {
+        "controls": np.asarray([conversation.controls for conversation in conversations], dtype=np.int64),
+        "skipped": np.asarray([conversation.skipped for conversation in conversations], dtype=np.int64),
+    }
+    return {name: count for name, count in counts.items() if count.any()}
