@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["STATE_VERSION", "StreamState", "merge_states"]
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 
 @dataclass(frozen=True)

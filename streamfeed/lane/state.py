@@ -141,7 +141,7 @@ def _source_from_json(data: Mapping[str, Any]) -> SourceState:
     return SourceState(
         place=Place(**{name: _whole(data[name]) for name in _PLACE_NUMBERS}, whole=_flag(data["whole"])),
         document=_whole(data["document"]),
-        sample=_whole(data.get("sample", 0)),  # states of before there were functions have none
+        sample=_whole(data["sample"]),
         digest=str(data["digest"]),
         tokens=_whole(data["tokens"]),
         due=float(data["due"]),

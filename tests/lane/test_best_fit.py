@@ -1,0 +1,171 @@
+"""Best-fit packing: every token of every document once, little padding, and windows that only the documents decide."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamfeed.lane.best_fit import WINDOW_DOCUMENTS, WINDOW_ROWS, BestFitPacker, best_fit
+from streamfeed.lane.runs import Run
+from tests.lane.test_pack import NO_WINDOW
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from streamfeed.lane.pack import Packed
+
+SPAN = 10_000
+LENGTHS = st.lists(st.integers(0, 30), max_size=60)
+
+
+def run_of(lengths: Sequence[int], first: int = 0) -> Run:
+    """A run of documents of these lengths; a token is ``SPAN * document + place``, and its flag ``document % 4``."""
+    offsets = np.cumsum([0, *lengths], dtype=np.int64)
+    numbers = range(first, first + len(lengths))
+    tokens = [SPAN * number + place for number, length in zip(numbers, lengths, strict=True) for place in range(length)]
+    flags = [number % 4 for number, length in zip(numbers, lengths, strict=True) for _ in range(length)]
+    return Run(
+        source=0,
+        ids=np.asarray(tokens, dtype=np.int32),
+        offsets=offsets,
+        window=NO_WINDOW,
+        first=first,
+        documents=len(lengths),
+        flags=np.asarray(flags, dtype=np.uint8),
+    )
+
+
+def packed(lengths: Sequence[int], seq_len: int, cuts: Sequence[int] = (), lane: int = 0) -> list[Packed]:
+    """Pack documents that come in runs cut at ``cuts``; the last part is what was held at the end."""
+    packer = BestFitPacker(seq_len, 7, lane, 0)
+    bounds = sorted({0, len(lengths), *(cut % (len(lengths) + 1) for cut in cuts)})
+    found = [part for a, b in itertools.pairwise(bounds) for part in packer.feed(run_of(lengths[a:b], first=a))]
+    last = packer.flush()
+    assert packer.flush() is None
+    return found if last is None else [*found, last]
+
+
+def pieces_of(part: Packed) -> list[list[int]]:
+    """The pieces of a part, by its starts and lengths."""
+    assert part.lengths is not None
+    assert part.flags is not None
+    width = part.rows.shape[1]
+    starts = part.starts.tolist()
+    found = []
+    for row, length in enumerate(part.lengths.tolist()):
+        begins = [start - row * width for start in starts if row * width <= start < (row + 1) * width]
+        assert begins[0] == 0
+        ids = part.rows[row, :length].tolist()
+        assert part.flags[row, :length].tolist() == [token // SPAN % 4 for token in ids]
+        found += [ids[begin:end] for begin, end in itertools.pairwise([*begins, length])]
+    return found
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=80), st.integers(40, 60))
+def test_no_bin_is_fuller_than_its_room_and_no_two_pieces_overlap(lengths: list[int], room: int) -> None:
+    fit = best_fit(np.asarray(lengths, dtype=np.int64), room)
+    taken = np.zeros((fit.bins, room), dtype=int)
+    for index, length in enumerate(lengths):
+        assert fit.start[index] + length <= room
+        taken[fit.bin[index], fit.start[index] : fit.start[index] + length] += 1
+    assert taken.max() == 1
+    assert (taken.sum(axis=1) > 0).all()
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=60), st.integers(12, 20))
+def test_pieces_go_where_plain_best_fit_decreasing_puts_them(lengths: list[int], room: int) -> None:
+    left: list[int] = []
+    for length in sorted(lengths, reverse=True):
+        fitting = [space for space in left if space >= length]
+        if fitting:
+            left.remove(min(fitting))
+            left.append(min(fitting) - length)
+        else:
+            left.append(room - length)
+    fit = best_fit(np.asarray(lengths, dtype=np.int64), room)
+    assert fit.bins == len(left)
+    used = np.bincount(fit.bin, weights=lengths, minlength=fit.bins)
+    assert sorted(room - used) == sorted(left)
+
+
+@given(LENGTHS, st.integers(2, 9), st.lists(st.integers(0, 60), max_size=6))
+def test_every_token_of_every_document_is_packed_once_and_only_long_documents_are_cut(
+    lengths: list[int], seq_len: int, cuts: list[int]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streamfeed.lane.best_fit.WINDOW_DOCUMENTS", 5)
+        patch.setattr("streamfeed.lane.best_fit.WINDOW_ROWS", 2)
+        parts = packed(lengths, seq_len, cuts)
+        whole = packed(lengths, seq_len)
+    pieces = [piece for part in parts for piece in pieces_of(part)]
+    tokens = sorted(token for piece in pieces for token in piece)
+    assert tokens == [SPAN * number + place for number, length in enumerate(lengths) for place in range(length)]
+    for piece in pieces:
+        number, place = divmod(piece[0], SPAN)
+        assert piece == list(range(piece[0], piece[0] + len(piece)))
+        assert place % seq_len == 0
+        assert len(piece) == min(seq_len, lengths[number] - place)
+    assert [part.rows.tolist() for part in parts] == [part.rows.tolist() for part in whole]  # whatever the runs
+
+
+@pytest.mark.parametrize("seq_len", [16, 17])
+@pytest.mark.parametrize("delta", range(-2, 3))
+@pytest.mark.parametrize("multiple", [1, 2, 3])
+def test_documents_of_about_a_multiple_of_a_row_lose_nothing(seq_len: int, delta: int, multiple: int) -> None:
+    lengths = [multiple * seq_len + delta] * 10
+    pieces = [piece for part in packed(lengths, seq_len) for piece in pieces_of(part)]
+    assert sum(map(len, pieces)) == sum(lengths)
+    assert len(pieces) == 10 * -(-lengths[0] // seq_len)
+
+
+def test_a_window_holds_at_least_256_documents_and_64_rows_of_tokens() -> None:
+    short, long = packed([10] * 4000, 64), packed([3000] * 600, 2048)
+    for part in (*short[:-1], *long[:-1]):
+        assert sum(piece[0] % SPAN == 0 for piece in pieces_of(part)) >= WINDOW_DOCUMENTS
+    assert all(int(_lengths(part).sum()) >= WINDOW_ROWS * 64 for part in short[:-1])
+
+
+def test_rows_are_95_percent_full_or_more_of_common_lengths() -> None:
+    """99 percent on average: documents of log-normal length, median 600 tokens, sigma 1.0, in rows of 2048."""
+    draw = np.random.default_rng(0)
+    shares = []
+    for lane in range(100):
+        lengths = np.maximum(2, np.exp(draw.normal(np.log(600), 1.0, WINDOW_DOCUMENTS))).astype(int).tolist()
+        (part,) = packed(lengths, 2048, lane=lane)
+        shares.append(int(_lengths(part).sum()) / part.rows.size)
+    assert np.mean(shares) >= 0.99
+    assert min(shares) >= 0.95
+
+
+def test_long_documents_do_not_come_first() -> None:
+    draw = np.random.default_rng(1)
+    lengths = np.maximum(2, np.exp(draw.normal(np.log(100), 1.0, 800))).astype(int).tolist()
+    parts = packed(lengths, 256)
+    longest = [max(map(len, _by_row(part, row))) for part in parts for row in range(len(part.rows))]
+    half = len(longest) // 2
+    assert abs(np.mean(longest[:half]) - np.mean(longest[half:])) < 0.2 * np.mean(longest)
+    assert packed(lengths, 256, lane=1)[0].rows.tolist() != parts[0].rows.tolist()
+
+
+def _lengths(part: Packed) -> NDArray[np.int32]:
+    assert part.lengths is not None
+    return part.lengths
+
+
+def _by_row(part: Packed, row: int) -> list[list[int]]:
+    one = type(part)(
+        part.rows[row : row + 1],
+        part.starts[(part.starts >= row * part.rows.shape[1]) & (part.starts < (row + 1) * part.rows.shape[1])]
+        - row * part.rows.shape[1],
+        0,
+        _lengths(part)[row : row + 1],
+        None if part.flags is None else part.flags[row : row + 1],
+    )
+    return pieces_of(one)
