@@ -9,7 +9,7 @@ import pyarrow as pa
 from streamfeed.errors import FieldError
 from streamfeed.formats.arrow import innermost, texts_of
 from streamfeed.formats.arrow_column import is_text, step_into, storage_of
-from streamfeed.formats.kinds import without_nulls
+from streamfeed.formats.arrow_objects import objects_of
 from streamfeed.formats.protocol import Bad, Chunk, Value
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ __all__ = ["RecordColumn", "records_of", "wanted"]
 _MOST_ROWS = 2048  # a dictionary can hide how large its rows are
 _PART_BYTES = 256 << 10  # of a column that are made Python's objects at a time, which take several times that
 _CHUNK_BYTES = 1 << 20
-_BROKEN = (ValueError, OverflowError, pa.ArrowException)
 
 
 class RecordColumn(NamedTuple):
@@ -141,22 +140,4 @@ def _plain(array: Any) -> Any:  # noqa: ANN401
 def _objects(array: Any, field: Field, row: int, place: str) -> Sequence[object]:  # noqa: ANN401
     if field.kind != "any" and is_text(array.type):
         return texts_of(innermost(array), lambda index: f"{place}, row {row + index}")
-    values = _listed(array)
-    return [without_nulls(value) for value in values] if field.kind == "messages" else values
-
-
-def _listed(array: Any) -> list[object]:  # noqa: ANN401
-    """Return the values as Python's objects; where one cannot be had, only that one is bad."""
-    try:
-        return list(array.to_pylist(maps_as_pydicts="lossy"))
-    except _BROKEN:
-        return [_one(scalar) for scalar in array]
-
-
-def _one(scalar: Any) -> object:  # noqa: ANN401
-    try:
-        return scalar.as_py(maps_as_pydicts="lossy")
-    except UnicodeDecodeError as error:
-        return Bad("", f"the text is not valid UTF-8: {error.reason} at its byte {error.start}")
-    except _BROKEN as error:
-        return Bad("", f"a value of type {scalar.type} cannot be read ({error})")
+    return objects_of(array, nulls=field.kind != "messages")

@@ -69,18 +69,26 @@ class Shape:
         Names are looked up as :func:`streamfeed.formats.fields.text_of` does. A record without a field, and a field of
         another type, is :class:`Bad` at ``where``.
         """
-        return self.checked([found_at(record, field.name or field.key, where) for field in self.fields], where)
+        if isinstance(record, dict):
+            return self.checked(
+                [record[name] if name in record else found_at(record, name, where) for name in self._names], where
+            )
+        return self.checked([found_at(record, name, where) for name in self._names], where)
 
     def checked(self, found: Iterable[object], where: str = "") -> dict[str, Any] | Bad | None:
         """Do the same with what was found in a record already, in the order of the fields; one may be :class:`Bad`."""
         picked: dict[str, Any] = {}
         null = False
         for field, value in zip(self.fields, found, strict=True):
+            key, _, kind = field
+            if value.__class__ is str and (kind == "text" or kind == "any"):
+                picked[key] = value
+                continue
             one = self._checked(field, value)
             if isinstance(one, Bad):
                 return one if one.where else one._replace(where=where)
-            null = null or (one is None and field.kind != "any")
-            picked[field.key] = one
+            null = null or (one is None and kind != "any")
+            picked[key] = one
         return None if null else picked
 
     def value(self, record: object, where: str = "") -> Value:
@@ -92,6 +100,10 @@ class Shape:
     def value_of(self, found: Iterable[object], where: str = "") -> Value:
         """Return what :meth:`checked` does as JSON text."""
         return self._as_json(self.checked(found, where), where)
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(field.name or field.key for field in self.fields)
 
     @cached_property
     def _numbered(self) -> Labels:

@@ -233,7 +233,7 @@ def test_parts_of_text_are_joined(tmp_path: Path, kind: str) -> None:
 )
 def test_messages_that_are_none_say_what_is_wrong(tmp_path: Path, kind: str, messages: object, cause: str) -> None:
     # The first record says what the type of the column is.
-    records = [{"messages": [{"role": "user", "content": "a"}]}, {"messages": messages}]
+    records: list[dict[str, Any]] = [{"messages": [{"role": "user", "content": "a"}]}, {"messages": messages}]
     if "number" in cause or "part" in cause:
         records[0] = records[1]  # a column has one type
     *_, value = read(tmp_path, kind, records, MESSAGES)
@@ -272,7 +272,7 @@ def test_a_field_that_is_absent_lists_those_present(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", NULL_KINDS)
 def test_whatever_json_can_say_is_kept(tmp_path: Path, kind: str) -> None:
-    values = [{"a": [1, None, 2.5], "b": {"c": "é"}}, None, {"a": [], "b": None}]
+    values: list[Any] = [{"a": [1, None, 2.5], "b": {"c": "é"}}, None, {"a": [], "b": None}]
     name = "json.x" if kind.startswith("tar") else "x"
     shape = one_field("any", name)
     assert read(tmp_path, kind, [{"id": 1, "x": value} for value in values], shape) == [
@@ -282,7 +282,7 @@ def test_whatever_json_can_say_is_kept(tmp_path: Path, kind: str) -> None:
 
 def test_dotted_names_are_found_as_a_text_s_are(tmp_path: Path) -> None:
     shape = Shape(fields=(Field("text", "meta.a", "text"), Field("label", "meta.b.c", "label")), classes=9)
-    records = [
+    records: list[dict[str, Any]] = [
         {"meta": {"a": "x", "b": {"c": 1}}},
         {"meta": None},
         {"meta": {"a": "y", "b": None}},
@@ -295,7 +295,7 @@ def test_dotted_names_are_found_as_a_text_s_are(tmp_path: Path) -> None:
             None,
             {"text": "z", "label": 8},
         ]
-    literal = [{"meta": {"a": "x", "b": {"c": 1}}, "meta.a": "it has the dots"}]
+    literal: list[dict[str, Any]] = [{"meta": {"a": "x", "b": {"c": 1}}, "meta.a": "it has the dots"}]
     for kind in ("jsonl", "parquet", "arrow"):
         assert read(tmp_path / kind, kind, literal, shape) == [{"text": "it has the dots", "label": 1}]
 
