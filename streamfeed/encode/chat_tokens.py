@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tokenizers import AddedToken, Tokenizer
@@ -23,12 +24,28 @@ _LAST = 0x10FFFD  # of the private-use characters
 _NEVER = re.compile(r"(?!)")
 
 
-class Tokens(NamedTuple):
-    """``ids`` int32 ``[tokens]``; where asked for, ``starts`` and ``ends`` int64 ``[tokens]``, in characters."""
+class Tokens:
+    """``ids``, int32 ``[tokens]``, and what characters of the text they are.
 
-    ids: NDArray[np.int32]
-    starts: NDArray[np.int64] | None = None
-    ends: NDArray[np.int64] | None = None
+    Asked for one by one: a list of all offsets takes a quarter of the time that encoding does.
+    """
+
+    def __init__(self, ids: NDArray[np.int32], encoding: Encoding) -> None:
+        self.ids = ids
+        self._encoding = encoding
+
+    def first_from(self, place: int) -> int:
+        """Return the first token that begins at ``place`` or behind it; the number of tokens where none does."""
+        return bisect_left(range(len(self.ids)), place, key=lambda token: self.characters(token)[0])
+
+    def first_beyond(self, place: int) -> int:
+        """Return the first token that ends behind ``place``; the number of tokens where none does."""
+        return bisect_right(range(len(self.ids)), place, key=lambda token: self.characters(token)[1])
+
+    def characters(self, token: int) -> Range:
+        """Return where a token begins and ends."""
+        begin, end = self._encoding.token_to_chars(token) or (0, 0)
+        return begin, end
 
 
 class ChatTokenizer:
@@ -53,9 +70,9 @@ class ChatTokenizer:
         self._aliased: _Aliased | None = None
 
     def encode(self, texts: Sequence[str], *, offsets: bool) -> list[Tokens]:
-        """Encode texts, every special string in them as its token."""
+        """Encode texts, every special string in them as its token; without ``offsets`` only ids are known."""
         many = self._tokenizer.encode_batch if offsets else self._tokenizer.encode_batch_fast
-        return [_tokens(encoding, offsets=offsets) for encoding in many(list(texts), add_special_tokens=False)]
+        return [Tokens(_ids(encoding), encoding) for encoding in many(list(texts), add_special_tokens=False)]
 
     def encode_apart(self, text: str, own: Iterable[Range]) -> Tokens:
         """Encode a text of which only the special strings at ``own`` are tokens, all others as ordinary text."""
@@ -116,8 +133,8 @@ class _Aliased:
     def encode(self, text: str, own: Iterable[Range]) -> Tokens:
         """See :meth:`ChatTokenizer.encode_apart`."""
         aliased = "".join(self._pieces(text, own))
-        tokens = _tokens(self._tokenizer.encode(aliased, add_special_tokens=False), offsets=True)
-        return tokens._replace(ids=self._meaning[tokens.ids])
+        encoding = self._tokenizer.encode(aliased, add_special_tokens=False)
+        return Tokens(self._meaning[_ids(encoding)], encoding)
 
     def _pieces(self, text: str, own: Iterable[Range]) -> Iterator[str]:
         at = 0
@@ -139,9 +156,5 @@ def _holds(text: str, first: int, count: int) -> bool:
     return re.search(f"[{chr(first)}-{chr(first + count - 1)}]", text) is not None
 
 
-def _tokens(encoding: Encoding, *, offsets: bool) -> Tokens:
-    ids = np.array(encoding.ids, dtype=np.int32)
-    if not offsets:
-        return Tokens(ids)
-    both = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
-    return Tokens(ids, both[:, 0], both[:, 1])
+def _ids(encoding: Encoding) -> NDArray[np.int32]:
+    return np.array(encoding.ids, dtype=np.int32)

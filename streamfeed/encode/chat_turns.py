@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["assistant_ranges"]
 
 _SIMPLE = {"role", "content", "name"}
+_BEFORE = {"reasoning_content", "thinking", "reasoning"}
 
 
 def assistant_ranges(
@@ -57,11 +58,12 @@ class _Turns:
     def ranges(self, index: int) -> list[Range] | None:
         """Return the ranges of the assistant's message ``index``; None where they cannot be told."""
         message = self._messages[index]
-        simple = all(key in _SIMPLE or not value for key, value in message.items())
+        more = {key for key, value in message.items() if value} - _SIMPLE
+        simple = not more
         if simple and index in self._marked.contents:
             *parts, last = self._marked.contents[index]
             return [*parts, (last[0], self._with_control(last[1]))]
-        end = self._marked.ends.get(index) if simple else None
+        end = self._marked.ends.get(index) if more <= _BEFORE else None
         if end is None:
             end = self._end(index)
         begin = None if end is None else self._begin(index, end)

@@ -147,17 +147,17 @@ class ChatSamples:
         ]
 
     def _flag(self, conversation: _Conversation, tokens: Tokens, flags: NDArray[np.uint8]) -> None:
-        starts, ends = tokens.starts, tokens.ends
-        if starts is None or ends is None:
-            return
         for begin, end in conversation.said:
             if self._by_blocks:
-                flags[(starts < end) & (ends > begin)] |= LOSS
+                flags[tokens.first_beyond(begin) : tokens.first_from(end)] |= LOSS
                 continue
-            first, behind = np.searchsorted(starts, (begin, end)).tolist()
-            while first and ends[first - 1] > begin and not conversation.text[starts[first - 1] : begin].strip(" "):
-                first -= 1  # a word's token holds the space before it: it is the first that the model has to say
-            flags[first:behind] |= LOSS
+            first = tokens.first_from(begin)
+            # A word's token may hold the space before it: it is the first that the model has to say.
+            while first and tokens.characters(first - 1)[1] > begin:
+                if conversation.text[tokens.characters(first - 1)[0] : begin].strip(" "):
+                    break
+                first -= 1
+            flags[first : tokens.first_from(end)] |= LOSS
 
 
 def _counts(conversations: Sequence[_Conversation]) -> dict[str, NDArray[np.int64]]:

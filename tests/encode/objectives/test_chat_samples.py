@@ -218,6 +218,31 @@ def test_reasoning_and_calls_of_tools_are_labels_with_what_the_template_puts_aro
     )
 
 
+FORGETTING = (
+    "{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}"
+    "{% endif %}{% endfor %}{% for m in messages %}{% set content, thought = m.content, m.reasoning_content %}"
+    "{% if '</think>' in content %}{% set thought = content.split('</think>')[0].split('<think>')[-1].strip('\n') %}"
+    "{% set content = content.split('</think>')[-1].lstrip('\n') %}{% endif %}{{ '<|im_start|>' + m.role + '\n' }}"
+    "{% if thought and loop.index0 > ns.last %}{{ '<think>\n' + thought + '\n</think>\n\n' }}{% endif %}"
+    "{{ content + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def test_thoughts_that_a_template_keeps_only_of_the_last_turn_are_labels_there_alone() -> None:
+    of = case("gpt2_bpe")
+    for first, last in (
+        ({"content": "<think>\na\n</think>\n\nb"}, {"content": "<think>\nc</think>d"}),
+        ({"content": "b", "thinking": "a"}, {"content": "d", "reasoning_content": "c"}),
+    ):
+        talk = [{"role": role} for role in ("user", "assistant", "user", "assistant")]
+        for message, said in zip(talk, ({"content": "q"}, first, {"content": "r"}, last), strict=True):
+            message.update(said)
+        made = samples(of, FORGETTING, talk)
+        assert made.ids.tolist() == of.ids(talk, FORGETTING)
+        said_text = of.tokenizer.decode(made.ids[np.asarray(flags_of(made), dtype=bool)])
+        assert said_text == "b<|im_end|><think>\nc\n</think>\n\nd<|im_end|>"
+
+
 def test_a_template_that_looks_at_contents_is_understood_by_its_beginnings() -> None:
     of = case("gpt2_bpe")
     text = (

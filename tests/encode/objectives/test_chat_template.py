@@ -25,7 +25,7 @@ def rendered(text: str, messages: list[dict[str, Any]] = TALK, *, prompt: bool =
 @pytest.mark.parametrize(
     "text",
     [
-        "{{ bos_token }}\n{% for m in messages %}\n    {% if loop.last %}{% break %}{% endif %}\n{{ m }}\n{% endfor %}\n",
+        "{{ bos_token }}\n{% for m in messages %}\n    {% if loop.last %}{% break %}{% endif %}\n{{ m }}\n{% endfor %}",
         "{{ messages | tojson }} {{ messages[0] | tojson(indent=2) }}",
         "{{ messages | tojson(true, none, (',', ':'), true) }}",
         "{% for m in messages %}{{ m.thinking }}|{{ m.reasoning_content }}|{{ m.content is defined }}{% endfor %}",
