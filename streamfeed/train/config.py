@@ -6,15 +6,28 @@ The help text of a flag is the ``help`` in its field's metadata, so that a setti
 # ruff: noqa: RUF009 - _setting() is dataclasses.field() with a help text
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from streamfeed.config import OnError, Packing, RetryPolicy, Source, StreamConfig
 from streamfeed.errors import ConfigError
+from streamfeed.objectives import Chat, Mlm, PromptCompletion
+from streamfeed.train.objective_config import ClassificationConfig, ObjectiveName, objective_of
 
-__all__ = ["DataConfig", "LoaderConfig", "ModelConfig", "Precision", "RunConfig", "SourceConfig", "TrainConfig"]
+__all__ = [
+    "Attention",
+    "DataConfig",
+    "EvalConfig",
+    "LoaderConfig",
+    "ModelConfig",
+    "Precision",
+    "RunConfig",
+    "SourceConfig",
+    "TrainConfig",
+]
 
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
+Attention = Literal["auto", "eager", "sdpa", "flex_attention"]
 
 
 def _setting(default: Any, help_text: str, *, shown: bool = True) -> Any:  # noqa: ANN401 - a field of any type
@@ -59,7 +72,21 @@ class DataConfig:
     retry: RetryPolicy = field(default_factory=RetryPolicy)  # of all sources
     tokenizer: str | None = _setting(None, "name or folder of a Hugging Face tokenizer")
     seq_len: int = _setting(1024, "tokens in a row")
-    packing: Packing = _setting("concat", "how documents become rows")
+    objective: ObjectiveName = _setting(
+        "lm",
+        "what a record becomes: lm (the text), chat, prompt_completion, classification or mlm; each with settings of "
+        "its name",
+    )
+    chat: Chat = field(default_factory=Chat)
+    prompt_completion: PromptCompletion = field(default_factory=PromptCompletion)
+    classification: ClassificationConfig = field(default_factory=ClassificationConfig)
+    mlm: Mlm = field(default_factory=Mlm)
+    packing: Packing = _setting(
+        "concat",
+        "how samples become rows: concat (end to end), best_fit (whole ones together, padded), none (one a row, padded "
+        "to the longest of the batch; classification needs it)",
+    )
+    group_by_length: bool = _setting(False, "with packing none: samples of about one length in rows near each other")
     shuffle_buffer: int = _setting(16384, "documents that the whole run holds to shuffle; 0: listed order")
     window_bytes: int = _setting(64 << 20, "bytes of text that a lane's window may hold")
     seed: int = _setting(0, "seed of the order of the data")
@@ -98,6 +125,8 @@ class DataConfig:
             epochs=self.epochs,
             on_error=self.on_error,
             skip_budget=self.skip_budget,
+            objective=objective_of(self),
+            group_by_length=self.group_by_length,
         )
 
     def _sources(self) -> list[Source]:
@@ -118,20 +147,33 @@ class LoaderConfig:
 
     batch_size: int = _setting(8, "rows in a micro-batch of one rank")
     num_workers: int = _setting(1, "processes that read and tokenize; 0: in the training process")
+    pad_to_multiple_of: int | None = _setting(
+        None, "with packing none: pad rows to a multiple of this, which divides data.seq_len"
+    )
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """A model by name, or the sizes of a small Llama that starts from random weights."""
+    """A model by name, or the sizes of a small one that starts from random weights.
+
+    It is a Llama, or a BERT where the objective is classification or mlm.
+    """
 
     name_or_path: str | None = _setting(None, "model of the Hugging Face Hub or folder, instead of the sizes below")
     hidden_size: int = _setting(512, "width")
-    intermediate_size: int | None = _setting(None, "width of the MLP; left out: 8/3 of hidden_size, a multiple of 64")
+    intermediate_size: int | None = _setting(
+        None, "width of the MLP; left out: 8/3 of hidden_size, a multiple of 64, and in a BERT 4 of it"
+    )
     num_layers: int = _setting(8, "layers")
     num_heads: int = _setting(8, "attention heads")
-    num_kv_heads: int | None = _setting(None, "key and value heads; left out: num_heads")
-    dropout: float = _setting(0.0, "dropout of the attention weights")
-    rope_theta: float = _setting(10000.0, "base of the rotary embedding")
+    num_kv_heads: int | None = _setting(None, "key and value heads of a Llama; left out: num_heads")
+    dropout: float = _setting(0.0, "dropout of the attention weights, and in a BERT of its layers")
+    attention: Attention = _setting(
+        "auto",
+        "eager, sdpa or flex_attention (not on a CPU, no dropout); auto: transformers' choice; documents of a row are "
+        "kept apart in all",
+    )
+    rope_theta: float = _setting(10000.0, "base of the rotary embedding of a Llama")
     tie_embeddings: bool = _setting(True, "share the input and the output embedding")
 
 
@@ -160,6 +202,39 @@ class TrainConfig:
 
 
 @dataclass(frozen=True)
+class EvalConfig:
+    """A held-out score: a pass over other data, with the objective and the reading of the training's."""
+
+    uri: str | list[str] | None = _setting(
+        None, "shards of held-out data, as data.uri; left out: no held-out score", shown=False
+    )
+    text: str | None = _setting(None, "field that holds their text; left out: data.text")
+    format: str | None = _setting(None, "their format; left out: data.format")
+    split: str | None = _setting(None, "of hf://datasets/org/name: its split, such as validation")
+    every: int = _setting(0, "steps between scores; 0: only at the end")
+
+    def stream(self, data: DataConfig) -> StreamConfig:
+        """Build the config of one pass over the held-out data in listed order."""
+        if self.uri is None:
+            raise ConfigError("eval.uri is missing: the shards of the held-out data")
+        uris = [self.uri] if isinstance(self.uri, str) else self.uri
+        hub = any(uri.startswith("hf://datasets/") for uri in uris)
+        source = Source(
+            uris,
+            self.text if self.text is not None else data.text,
+            self.format if self.format is not None else data.format,
+            storage_options=data.storage_options,
+            config=data.config if hub else None,
+            split=self.split,
+            retry=data.retry,
+        )
+        if any("***" in uri for uri in source.uris):
+            raise ConfigError("a saved config holds nothing that signs URLs; give eval.uri again")
+        alone = replace(data.stream(), sources=[source], epochs=1, shuffle_buffer=0, lanes="auto")
+        return replace(alone, group_by_length=False)
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """The main job."""
 
@@ -167,11 +242,13 @@ class RunConfig:
     loader: LoaderConfig = field(default_factory=LoaderConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
     resume: str | None = _setting(None, "'latest', a run folder, or one of its checkpoints")
 
     def check(self) -> None:
         """Raise :class:`ConfigError` for values that cannot work, before anything heavy is imported."""
         self.data.stream()
+        self._check_eval()
         for name, least in _LEAST.items():
             section, key = name.split(".")
             value = getattr(getattr(self, section), key)
@@ -181,15 +258,25 @@ class RunConfig:
             raise ConfigError(f"train.lr must be positive, got {self.train.lr}")
         if not 0 <= self.model.dropout < 1:
             raise ConfigError(f"model.dropout must be at least 0 and below 1, got {self.model.dropout}")
+        if self.model.dropout and self.model.attention == "flex_attention":
+            raise ConfigError("model.dropout does not work with model.attention flex_attention; set one of the two")
         if self.model.hidden_size % self.model.num_heads:
             raise ConfigError(
                 f"model.hidden_size {self.model.hidden_size} does not divide by model.num_heads {self.model.num_heads}"
             )
 
+    def _check_eval(self) -> None:
+        if self.eval.uri is not None:
+            self.eval.stream(self.data)
+        elif self.eval != EvalConfig():
+            raise ConfigError("settings of eval are given, but eval.uri, which names the held-out data, is not")
+
 
 _LEAST: dict[str, float] = {
     "loader.batch_size": 1,
     "loader.num_workers": 0,
+    "loader.pad_to_multiple_of": 1,
+    "eval.every": 0,
     "model.hidden_size": 1,
     "model.intermediate_size": 1,
     "model.num_layers": 1,

@@ -19,6 +19,7 @@ import yaml
 from streamfeed.errors import ConfigError
 from streamfeed.storage.urls import redact
 from streamfeed.train.config import RunConfig, SourceConfig
+from streamfeed.train.objective_config import HELP
 
 if typing.TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -78,8 +79,8 @@ def to_yaml(config: RunConfig) -> str:
     """
     values = asdict(config)
     del values["resume"]
-    for source in [values["data"], *(values["data"]["sources"] or ())]:
-        del source["storage_options"]
+    for source in [values["data"], values["eval"], *(values["data"]["sources"] or ())]:
+        source.pop("storage_options", None)
         uri = source["uri"]
         source["uri"] = [redact(one) for one in uri] if isinstance(uri, list) else uri and redact(uri)
     text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
@@ -95,7 +96,7 @@ def _typed(arguments: Arguments, defaults: Mapping[str, Any]) -> RunConfig:
     parser = jsonargparse.ArgumentParser(
         prog="python -m streamfeed.train",
         usage="python -m streamfeed.train [--config FILE] [FLAGS]",
-        description="Train a causal language model on raw text shards. Without data: a demo on Python's own sources.",
+        description="Train a language model or a classifier on raw shards. Without data: a demo on Python's sources.",
         exit_on_error=False,
         allow_abbrev=False,
     )
@@ -172,11 +173,12 @@ def _check_sources(path: Path, sources: object) -> None:
 
 
 def _keys(tree: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, bool]]:
-    sections = {field.name for field in fields(RunConfig)}
+    sections = {name.rpartition(".")[0] for name in _known()}
     for key, value in tree.items():
-        yield f"{prefix}{key}", "." not in str(key)
-        if not prefix and key in sections and isinstance(value, dict):
-            yield from _keys(value, f"{key}.")
+        name = f"{prefix}{key}"
+        yield name, "." not in str(key)
+        if name in sections and isinstance(value, dict):
+            yield from _keys(value, f"{name}.")
 
 
 def _known() -> list[str]:
@@ -188,7 +190,7 @@ def _settings(cls: type, prefix: str = "") -> Iterator[tuple[str, str]]:
     hints = typing.get_type_hints(cls)
     for field in fields(cls):
         name = f"{prefix}{field.name}"
-        yield name, field.metadata.get("help", "")
+        yield name, field.metadata.get("help") or HELP.get(name, "")
         hint = hints[field.name]
         if is_dataclass(hint) and isinstance(hint, type) and not isinstance(hint, types.UnionType):
             yield from _settings(hint, f"{name}.")

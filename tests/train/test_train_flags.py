@@ -7,9 +7,10 @@ import yaml
 
 from streamfeed import RetryPolicy
 from streamfeed.errors import ConfigError
+from streamfeed.objectives import Chat, Classification, Lm, Mlm, PromptCompletion
 from streamfeed.train.cli import main, plan
 from streamfeed.train.config import DataConfig, RunConfig, SourceConfig
-from streamfeed.train.flags import Arguments, parse, to_yaml
+from streamfeed.train.flags import Arguments, _settings, parse, to_yaml
 
 DATA = ["--data.uri", "x.jsonl", "--data.tokenizer", "gpt2"]
 HUB = ("--data.uri", "hf://datasets/org/name", "--data.tokenizer", "gpt2")
@@ -119,7 +120,7 @@ def test_the_resolved_yaml_gives_the_same_config_again(tmp_path: Path) -> None:
         config.model,
         config.train,
     )
-    assert set(yaml.safe_load(to_yaml(config))) == {"data", "loader", "model", "train"}
+    assert set(yaml.safe_load(to_yaml(config))) == {"data", "loader", "model", "train", "eval"}
 
 
 @pytest.mark.parametrize(
@@ -225,3 +226,84 @@ def test_how_long_faults_are_borne_is_a_setting_of_all_sources(tmp_path: Path) -
         read(*DATA, "--data.retry.atempts", "3")
     with pytest.raises(ConfigError, match="attempts must be"):
         read(*DATA, "--data.retry.attempts", "0")
+
+
+CLASSES = ["--data.objective", "classification", "--data.packing", "none"]
+
+
+def test_an_objective_is_chosen_by_name_and_set_by_flags_of_its_name() -> None:
+    assert read(*DATA).data.stream().objective == Lm()
+    chat = read(*DATA, "--data.objective", "chat", "--data.chat.train_on", "all", "--data.chat.template", "{{ 1 }}")
+    assert chat.data.stream().objective == Chat(train_on="all", template="{{ 1 }}")
+    pair = read(*DATA, "--data.objective", "prompt_completion", "--data.prompt_completion.prompt", "question")
+    assert pair.data.stream().objective == PromptCompletion(prompt="question")
+    masked = read(*DATA, "--data.objective", "mlm", "--data.mlm.probability", "0.3", "--data.mlm.whole_word", "true")
+    assert masked.data.stream().objective == Mlm(0.3, whole_word=True)
+    classes = read(
+        *DATA, *CLASSES, "--data.classification.names", "[other, same]", "--data.classification.text_pair", "b"
+    )
+    assert classes.data.stream().objective == Classification("b", "label", ["other", "same"])
+    assert classes.data.stream().packing == "none"
+
+
+def test_objectives_are_saved_and_read_again(tmp_path: Path) -> None:
+    config = read(*DATA, *CLASSES, "--data.classification.names", "[other, same]", "--data.group_by_length", "true")
+    again = read("--config", write(tmp_path, to_yaml(config)))
+    assert again.data.stream() == config.data.stream()
+    assert again.data.group_by_length
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--data.chat.train_on", "all"],
+            "data.chat.train_on is given, but data.objective is lm; set",
+        ),
+        (CLASSES, "needs data.classification.names, a list, or data.classification.classes"),
+        ([*CLASSES, "--data.classification.classes", "1"], "at least 2 classes, got 1"),
+        ([*CLASSES[:2], "--data.classification.classes", "2"], "one sample a row: set packing='none'"),
+        (["--data.objective", "rlhf"], "data.objective: expected Literal"),
+        (["--data.classification.lable", "x"], "the nearest is --data.classification.label"),
+        (["--data.group_by_length", "true"], "group_by_length is for packing='none'"),
+        (["--loader.pad_to_multiple_of", "0"], "loader.pad_to_multiple_of must be at least 1"),
+        (["--model.attention", "flash"], "model.attention: expected Literal"),
+        (["--model.attention", "flex_attention", "--model.dropout", "0.1"], "dropout does not work with .*flex_attent"),
+        (["--eval.every", "5"], "eval.uri, which names the held-out data, is not"),
+        (["--eval.uri", "x", "--eval.every", "-1"], "eval.every must be at least 0"),
+        (["--eval.uri", "https://host/x?***"], "give eval.uri again"),
+    ],
+)
+def test_objectives_attention_and_scores_that_cannot_be_are_refused(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plan([*DATA, *words])
+
+
+def test_a_typo_in_a_nested_key_of_a_file_names_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no key data\.mlm\.probabilty; the nearest is data\.mlm\.probability"):
+        read("--config", write(tmp_path, "data: {mlm: {probabilty: 0.2}}"))
+
+
+def test_held_out_data_is_one_pass_in_listed_order_read_as_the_training_s(tmp_path: Path) -> None:
+    words = [*DATA, "--data.text", "body", "--data.format", "jsonl", "--data.lanes", "7", "--eval.uri", "held"]
+    config = read(*words, "--data.epochs", "3", "--data.storage_options", '{"key": "hush"}')
+    stream = config.eval.stream(config.data)
+    assert (stream.epochs, stream.shuffle_buffer, stream.lanes) == (1, 0, "auto")
+    (source,) = stream.sources
+    assert (source.uris, source.text, source.format) == (("held",), "body", "jsonl")
+    assert source.storage_options == {"key": "hush"}
+    other = read(*words, "--eval.text", "line", "--eval.format", "csv")
+    (source,) = other.eval.stream(other.data).sources
+    assert (source.text, source.format) == ("line", "csv")
+    hub = read(*HUB, "--data.config", "en", "--eval.uri", "hf://datasets/org/name", "--eval.split", "validation")
+    (source,) = hub.eval.stream(hub.data).sources
+    assert (source.config, source.split) == ("en", "validation")
+    signed = read(*DATA, "--eval.uri", "https://host/x.jsonl?sig=hush")
+    assert "hush" not in to_yaml(signed) + repr(signed)
+    assert read("--config", write(tmp_path, to_yaml(other))).eval == other.eval
+
+
+def test_no_setting_is_without_a_help_text() -> None:
+    bare = [name for name, text in _settings(RunConfig) if not text]
+    sections = {name.rpartition(".")[0] for name, _ in _settings(RunConfig)}
+    assert [name for name in bare if name not in sections] == []
