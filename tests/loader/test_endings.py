@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,6 +51,7 @@ class Trainer:
     workers: list[int]
     errors: Path
     temp: Path
+    has_ended: bool = False
 
     def family(self) -> list[psutil.Process]:
         """All processes of the trainer's session: workers, fork server, resource tracker and itself."""
@@ -57,14 +59,27 @@ class Trainer:
 
     def line(self, word: str) -> str:
         """Return the rest of the trainer's next line, which begins with ``word``."""
-        assert self.zygote.stdout is not None
-        line = self.zygote.stdout.readline()
+        line = self.read()
         assert line.startswith(word), (line, self.errors.read_text())
         return line.removeprefix(word).strip()
+
+    def read(self) -> str:
+        """Return the next line of what the trainer says, or of what the zygote says about it."""
+        assert self.zygote.stdout is not None
+        line = self.zygote.stdout.readline()
+        self.has_ended = self.has_ended or line.startswith("status") or not line
+        return line
 
     def ended(self) -> int:
         """Wait for the trainer's end; return its exit code."""
         return int(self.line("status"))
+
+    def clear(self) -> None:
+        """Kill what is left of a test that failed, and read what it said: the next trainer's lines come behind it."""
+        for process in self.family() if self.pid else ():
+            process.kill()
+        while not self.has_ended:
+            self.read()
 
     def check_nothing_is_left(self, family: list[psutil.Process]) -> None:
         """Check that all of ``family`` are gone, and what they could have left behind too."""
@@ -99,37 +114,35 @@ def zygote() -> Iterator[subprocess.Popen[str]]:
 @pytest.fixture
 def start(zygote: subprocess.Popen[str], tmp_path: Path, tokenizer_folder: Path) -> Iterator[StartTrainer]:
     corpus(tmp_path / "corpus", "jsonl", [30, 22, 18])
-    starter = StartTrainer(zygote, tmp_path, tokenizer_folder)
-    yield starter
-    for trainer in starter.trainers:
-        for process in trainer.family():
-            process.kill()
+    with tempfile.TemporaryDirectory(prefix="sf-") as temp:  # a socket's path has room for 107 bytes
+        starter = StartTrainer(zygote, tmp_path, Path(temp), tokenizer_folder)
+        yield starter
+        for trainer in starter.trainers:
+            trainer.clear()
 
 
 class StartTrainer:
-    def __init__(self, zygote: subprocess.Popen[str], folder: Path, tokenizer: Path) -> None:
-        self.zygote, self.folder, self.tokenizer = zygote, folder, tokenizer
+    def __init__(self, zygote: subprocess.Popen[str], folder: Path, temp: Path, tokenizer: Path) -> None:
+        self.zygote, self.folder, self.temp, self.tokenizer = zygote, folder, temp, tokenizer
         self.trainers: list[Trainer] = []
 
     def __call__(self, method: str, rest: str) -> Trainer:
         """Start a script that has no ``if __name__ == "__main__"``; return when its workers have handed out a batch."""
-        script, errors, temp = self.folder / "script.py", self.folder / "errors.txt", self.folder / "temp"
-        temp.mkdir()
+        script, errors = self.folder / "script.py", self.folder / "errors.txt"
         begin = BEGIN.format(
             corpus=str(self.folder / "corpus"), tokenizer=str(self.tokenizer), method=method, cache=str(CACHE)
         )
         script.write_text(begin + rest)
         assert self.zygote.stdin is not None
-        self.zygote.stdin.write(json.dumps({"script": str(script), "errors": str(errors), "temp": str(temp)}) + "\n")
+        self.zygote.stdin.write(
+            json.dumps({"script": str(script), "errors": str(errors), "temp": str(self.temp)}) + "\n"
+        )
         self.zygote.stdin.flush()
-        trainer = Trainer(self.zygote, 0, [], errors, temp)
-        said = {"pid": "", "main": ""}  # in either order
-        for _ in said:
-            assert self.zygote.stdout is not None
-            word, _, value = self.zygote.stdout.readline().strip().partition(" ")
-            said[word] = value
-        trainer.pid = int(said["pid"])
+        trainer = Trainer(self.zygote, 0, [], errors, self.temp)
         self.trainers.append(trainer)
+        lines = [trainer.read() for _ in ("pid", "main")]  # in either order
+        trainer.pid = next(int(line.removeprefix("pid")) for line in lines if line.startswith("pid"))
+        assert "main\n" in lines, (lines, errors.read_text())
         trainer.workers = json.loads(trainer.line("ready"))
         return trainer
 

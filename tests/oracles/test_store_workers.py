@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.servers.s3_proxy import S3Proxy
     from tests.servers.seaweed import Seaweed
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(30)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(60)]  # the S3 server's start counts too
 
 METHODS = ("fork", "forkserver", "spawn")
 
