@@ -7,6 +7,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import datasets
+import fsspec
 import numpy as np
 import orjson
 import pyarrow as pa
@@ -18,6 +19,7 @@ from streamfeed.formats.detect import make_format
 from streamfeed.formats.protocol import WHOLE, Bad, Cursor, Extent
 from streamfeed.formats.shape import Field, Shape
 from streamfeed.storage.files import ShardFile
+from streamfeed.storage.store import Store
 from tests.arrow_shards import CODECS, MAKERS
 from tests.reading import until_corrupt, values_in
 
@@ -340,3 +342,23 @@ def test_a_saved_folder_of_datasets_gives_its_class_labels_and_conversations(tmp
     datasets.Dataset.from_list(rows, features=features).save_to_disk(tmp_path / "saved")
     (path,) = (tmp_path / "saved").glob("*.arrow")
     assert records_in(file_of(path), TEXT, LABEL, MESSAGES, classes=2) == rows
+
+
+def test_columns_read_by_turns_from_a_store_are_fetched_once(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    texts = [draw.randbytes(600).hex() for _ in range(4000)]
+    path = tmp_path / "s.parquet"
+    columns = {"a": texts, "noise": [draw.randbytes(2000) for _ in texts], "b": [text[::-1] for text in texts]}
+    pq.write_table(pa.table(columns), path, row_group_size=2000, compression="NONE", use_dictionary=False)
+    system = fsspec.filesystem("memory")
+    system.pipe_file("/records/s.parquet", path.read_bytes())
+    try:
+        store = Store()
+        listing = store.list(["memory://records/s.parquet"])
+        file = store.file(listing.urls[0], listing.sizes[0], listing.versions[0])
+        found = records_in(file, Field("b", "b", "text"), Field("a", "a", "text"))
+    finally:
+        system.rm("/records", recursive=True)
+    assert found == [{"b": text[::-1], "a": text} for text in texts]
+    own = 2 * sum(map(len, texts))
+    assert own <= file.stats.bytes <= 1.05 * own
