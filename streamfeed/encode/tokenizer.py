@@ -81,8 +81,8 @@ def load_tokenizer(tokenizer: object) -> TokenizerSpec:
     """Load a tokenizer by name, folder or ``tokenizer.json`` path, or take a loaded ``transformers`` tokenizer.
 
     No code that comes with a tokenizer is run. Raises :class:`~streamfeed.errors.ConfigError` where there is no such
-    tokenizer, where it has no ``tokenizers`` backend, and where it draws ids at random (BPE dropout). One without an EOS
-    loads: whether it is needed depends on the objective, and :attr:`TokenizerSpec.frame` refuses it there.
+    tokenizer, where it has no ``tokenizers`` backend, and where it draws ids at random (BPE dropout). One without an
+    EOS loads: whether it is needed depends on the objective, and :attr:`TokenizerSpec.frame` refuses it there.
     """
     by_name = isinstance(tokenizer, (str, Path))
     loaded = _from_name(tokenizer) if isinstance(tokenizer, (str, Path)) else cast("_Loaded", tokenizer)

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from streamfeed.encode.huggingface import HuggingFaceEngine
 from streamfeed.encode.tokenizer import load_tokenizer
 from streamfeed.errors import ConfigError
-from tests.tokenizers_for_tests import EOS, bpe_json, build_bpe
+from tests.tokenizers_for_tests import EOS, bpe_json, build_bert, build_bpe, build_roberta
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,16 +70,58 @@ def test_the_fingerprint_changes_with_vocabulary_and_special_ids() -> None:
     assert len(set(fingerprints)) == 3
 
 
-def test_a_tokenizer_without_eos_is_refused_and_told_how_to_set_one() -> None:
+def test_a_tokenizer_without_eos_loads_and_where_it_must_end_documents_is_told_how_to_set_one() -> None:
+    spec = load_tokenizer(loaded())
+    assert spec.eos_id is None
     with pytest.raises(ConfigError, match=r"no EOS token.*eos_token ="):
-        load_tokenizer(loaded())
+        _ = spec.frame
 
 
 def test_a_file_without_a_config_is_read_by_its_path(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     path.write_text(bpe_json(), encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"mine\.json has no EOS token"):  # loaded, but a lone file names no EOS
-        load_tokenizer(path)
+    spec = load_tokenizer(path)
+    assert (spec.vocab_size, spec.name) == (1000, str(path))
+    with pytest.raises(ConfigError, match=r"mine\.json has no EOS token"):  # a lone file names none
+        _ = spec.frame
+
+
+def test_special_tokens_the_mask_and_token_types_are_those_of_the_tokenizer(tmp_path: Path) -> None:
+    bert = load_tokenizer(build_bert(tmp_path / "bert"))
+    assert (bert.eos_id, bert.bos_id, bert.pad_id, bert.mask_id, bert.type_ids) == (None, None, 0, 4, True)
+    assert bert.specials == {
+        "pad_token": "[PAD]",
+        "unk_token": "[UNK]",
+        "cls_token": "[CLS]",
+        "sep_token": "[SEP]",
+        "mask_token": "[MASK]",
+    }
+    roberta = load_tokenizer(build_roberta(tmp_path / "roberta"))
+    assert (roberta.eos_id, roberta.bos_id, roberta.mask_id, roberta.type_ids) == (2, 0, 4, False)
+    assert roberta.specials["sep_token"] == roberta.specials["eos_token"] == "</s>"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (None, None),
+        ("{{ bos_token }}", "{{ bos_token }}"),
+        ({"default": "a", "tool_use": "b"}, "a"),
+        ({"rag": "b"}, None),
+    ],
+)
+def test_the_chat_template_is_the_default_one_of_several(given: object, expected: str | None, tmp_path: Path) -> None:
+    tokenizer = loaded(eos_token=EOS)
+    tokenizer.chat_template = given
+    assert load_tokenizer(tokenizer).chat_template == expected
+    tokenizer.save_pretrained(tmp_path)
+    assert load_tokenizer(tmp_path).chat_template == expected
+
+
+def test_a_chat_template_leaves_the_fingerprint_as_it_is() -> None:
+    plain, chatting = (load_tokenizer(loaded(eos_token=EOS, chat_template=text)) for text in (None, "{{ messages }}"))
+    assert chatting.chat_template == "{{ messages }}"
+    assert chatting.fingerprint == plain.fingerprint
 
 
 def test_a_missing_tokenizer_is_an_error_with_its_cause(tmp_path: Path) -> None:
