@@ -54,6 +54,7 @@ class ChatTemplate:
     """
 
     def __init__(self, text: str, specials: Mapping[str, str], name: str) -> None:
+        self.source = text
         self._name = name
         self._specials = dict(specials)
         self.bos = self._specials.get("bos_token")
@@ -66,7 +67,8 @@ class ChatTemplate:
             raise self._broken(f"{error.message} (line {error.lineno})") from error
         self.marks_generation = self._generation.used
         """Whether the template says itself what the assistant generates."""
-        self._probe()
+        self.prompts = self._probe()
+        """Whether it ends in where the assistant begins, when asked to."""
 
     def render(self, messages: Sequence[Message], *, prompt: bool = False) -> Rendered:
         """Render messages, which :func:`plain_messages` gave; with ``prompt`` up to where the assistant begins.
@@ -93,18 +95,17 @@ class ChatTemplate:
             raise BadConversation(f"{type(error).__name__}: {error}") from error
         return Rendered("".join(blocks), generated)
 
-    def _probe(self) -> None:
+    def _probe(self) -> bool:
         failures = []
         for messages in _PROBES:
             try:
                 self.render(messages)
+                return self.render(messages[:-1], prompt=True).text != self.render(messages[:-1]).text
             except BadConversation as error:
-                if isinstance(error.__cause__, _RefusedError):
-                    return
-                failures.append(str(error))
-            else:
-                return
-        raise self._broken(failures[0])
+                failures.append(error)
+        if not any(isinstance(error.__cause__, _RefusedError) for error in failures):
+            raise self._broken(str(failures[0]))
+        return False
 
     def _broken(self, cause: str) -> ConfigError:
         return ConfigError(f"the chat template of {self._name} is broken: {cause}; pass Chat(template=...)")

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["assistant_ranges"]
 
-_SIMPLE = {"role", "content", "name"}
-_BEFORE = {"reasoning_content", "thinking", "reasoning"}
+_THOUGHTS = {"reasoning_content", "thinking", "reasoning"}
+_CALLS = {"tool_calls", "function_call"}
 
 
 def assistant_ranges(
@@ -58,28 +58,27 @@ class _Turns:
     def ranges(self, index: int) -> list[Range] | None:
         """Return the ranges of the assistant's message ``index``; None where they cannot be told."""
         message = self._messages[index]
-        more = {key for key, value in message.items() if value} - _SIMPLE
-        simple = not more
-        if simple and index in self._marked.contents:
+        more = {key for key in _THOUGHTS | _CALLS if message.get(key) and key in self._template.source}
+        if not more and index in self._marked.contents:
             *parts, last = self._marked.contents[index]
             return [*parts, (last[0], self._with_control(last[1]))]
-        end = self._marked.ends.get(index) if more <= _BEFORE else None
+        end = self._marked.ends.get(index) if more <= _THOUGHTS else None
         if end is None:
             end = self._end(index)
-        begin = None if end is None else self._begin(index, end)
+        begin = None if end is None else self._begin(index, end, narrow=not more)
         if begin is None or end is None:
-            return None if message.get("content") or not simple else []
+            return None if message.get("content") or more else []
         return [(begin, self._with_control(end))]
 
-    def _begin(self, index: int, end: int) -> int | None:
-        """Return where the prompt for a message ends, which says whose turn it is; else where its content begins."""
-        before, prompt = self._prefix(index, prompt=False), self._prefix(index, prompt=True)
-        if prompt is not None and (before is None or prompt > before) and prompt <= end:
+    def _begin(self, index: int, end: int, *, narrow: bool) -> int | None:
+        """Return where the prompt for a message ends; else, with ``narrow``, where the content that ends it begins."""
+        prompt = self._prefix(index, prompt=True) if self._template.prompts else None
+        if prompt is not None and prompt <= end:
             return prompt
         content = self._messages[index].get("content")
-        if not isinstance(content, str) or not content.strip():
+        if not narrow or not isinstance(content, str) or not content.strip():
             return None
-        begin = self._text.rfind(content.strip(), before or 0, end)
+        begin = self._text.rfind(content.strip(), self._prefix(index, prompt=False) or 0, end)
         return begin if begin >= 0 and not self._text[begin + len(content.strip()) : end].strip() else None
 
     def _end(self, index: int) -> int | None:

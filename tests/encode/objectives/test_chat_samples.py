@@ -218,6 +218,21 @@ def test_reasoning_and_calls_of_tools_are_labels_with_what_the_template_puts_aro
     )
 
 
+def test_what_a_template_does_not_read_of_a_message_changes_nothing() -> None:
+    of = case("gpt2_bpe")
+    rich = [{**message, "id": "7", "reasoning": "so", "tool_calls": [{"name": "f"}]} for message in TALK]
+    for name in NAMES:
+        plain, made = samples(of, template(name), TALK), samples(of, template(name), rich)
+        assert (made.ids.tolist(), flags_of(made)) == (plain.ids.tolist(), flags_of(plain))
+
+
+def test_calls_of_tools_without_a_prompt_to_find_their_turns_are_an_error_that_asks_for_generation_blocks() -> None:
+    calling = "{% for m in messages %}{{ m.role + ':' + m.content }}{{ m.tool_calls or '' }}{% endfor %}"
+    talk = [TALK[0], {**TALK[1], "tool_calls": [{"name": "f"}]}]
+    with pytest.raises(ConfigError, match="endgeneration"):
+        samples(case("gpt2_bpe"), calling, talk)
+
+
 FORGETTING = (
     "{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}"
     "{% endif %}{% endfor %}{% for m in messages %}{% set content, thought = m.content, m.reasoning_content %}"
@@ -293,6 +308,19 @@ def test_the_settings_template_comes_before_the_tokenizers_and_none_is_an_error(
         ChatSamples(Chat(), spec, skip=False)
     with_own = replace(spec, chat_template="own")
     assert (template_of(Chat(), with_own), template_of(Chat(template="other"), with_own)) == ("own", "other")
+
+
+def test_empty_answers_have_their_end_as_label() -> None:
+    of = case("gpt2_bpe")
+    asking = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}"
+        "{% if m.content %}{{ ':' + m.content }}{% endif %}<|im_end|>{% endfor %}"
+    )
+    prompting = asking + "{% if add_generation_prompt %}<|im_start|>assistant{% endif %}"
+    for text, ends in ((template("chatml"), 1), (prompting, 1), (asking, 0)):
+        made = samples(of, text, alternating(["q", ""]), alternating(["q", "a"]))
+        said = of.tokenizer.decode(made.ids[np.asarray(flags_of(made), dtype=bool)])
+        assert said == "<|im_end|>" * ends + "a<|im_end|>"
 
 
 def test_a_worker_that_encodes_chats_imports_neither_transformers_nor_torch() -> None:

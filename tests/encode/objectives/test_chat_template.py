@@ -56,6 +56,14 @@ def test_generated_ranges_are_those_of_transformers() -> None:
         assert tuple(template.render(messages)) == (texts[0], ranges[0])
 
 
+def test_it_is_known_whether_a_template_has_a_prompt_for_the_assistant() -> None:
+    body = "{% if messages[0].role == 'user' %}{{ raise_exception('no system') }}{% endif %}{{ messages[-1].role }}"
+    prompting = ChatTemplate(body + "{% if add_generation_prompt %}A:{% endif %}", {}, "t")
+    assert prompting.prompts
+    assert prompting.render([{"role": "system", "content": "a"}], prompt=True).text == "systemA:"
+    assert not ChatTemplate(body, {}, "t").prompts
+
+
 def test_a_template_that_insists_on_the_date_is_an_error_and_one_that_can_do_without_is_none() -> None:
     with pytest.raises(ConfigError, match=r"tokenizer t asks for today's date.*Chat\(template"):
         rendered("{{ strftime_now('%d %b %Y') }}")
