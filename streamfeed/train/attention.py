@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
     from transformers import PreTrainedModel
 
-__all__ = ["Batch", "Inputs", "Isolation", "choose_inputs", "document_mask", "isolates", "position_offset"]
+__all__ = [
+    "Batch",
+    "Inputs",
+    "Isolation",
+    "check_attention",
+    "choose_inputs",
+    "document_mask",
+    "isolates",
+    "position_offset",
+]
 
 Batch = dict[str, Tensor]
 
@@ -130,6 +139,22 @@ def isolates(model: PreTrainedModel, inputs: Inputs) -> bool:
     finally:
         model.train(training)
     return bool((packed - alone).abs().max() <= _LEAK * (whole - alone).abs().max())
+
+
+def check_attention(model: PreTrainedModel, device: torch.device) -> None:
+    """Raise :class:`~streamfeed.errors.ConfigError` where flex attention cannot train ``model`` on ``device``."""
+    if model.config._attn_implementation != "flex_attention":  # noqa: SLF001
+        return
+    if device.type == "cpu":
+        raise ConfigError(
+            "model.attention flex_attention cannot train on a CPU: torch has no gradient of it there; use sdpa"
+        )
+    for name in ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop"):
+        if getattr(model.config, name, 0.0):
+            raise ConfigError(
+                f"model.attention flex_attention has no dropout, and {name} of {type(model).__name__} is "
+                f"{getattr(model.config, name)}; use sdpa, or set it to 0 in the model's config.json"
+            )
 
 
 def document_mask(positions: Tensor, attention: str, *, causal: bool) -> Tensor | BlockMask:

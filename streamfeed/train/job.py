@@ -14,8 +14,10 @@ from torch.optim import AdamW, Optimizer
 
 from streamfeed.errors import ConfigError
 from streamfeed.train.atomic import write_file
+from streamfeed.train.attention import check_attention
 from streamfeed.train.checkpoint import Checkpoint, begin, finish, set_aside_after, writing
 from streamfeed.train.flags import to_yaml
+from streamfeed.train.losses import make_loss
 from streamfeed.train.metrics import cut_metrics
 from streamfeed.train.model import build_model, parameter_groups
 from streamfeed.train.snapshot import Position, restore_optimizer, restore_random, save_random, save_training
@@ -24,9 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from streamfeed.loader.loader import StreamLoader
+    from streamfeed.train.attention import Batch
     from streamfeed.train.config import RunConfig
     from streamfeed.train.folders import RunFolder
-    from streamfeed.train.step import Batch
+    from streamfeed.train.losses import Loss
 
 __all__ = ["Job", "make_accelerator", "rows_to_skip", "set_up", "settle"]
 
@@ -42,6 +45,7 @@ class Job:
     accelerator: Accelerator
     loader: StreamLoader
     model: nn.Module
+    loss: Loss
     optimizer: Optimizer
     position: Position
     saved: Checkpoint | None
@@ -156,7 +160,12 @@ def set_up(
     The loader is not prepared by Accelerate, which would shard a stream that is sharded already and look ahead.
     """
     set_seed(config.train.seed)
-    bare = build_model(config.model, loader.tokenizer, config.data.seq_len, start.path if start else None)
+    stream = config.data.stream()
+    weights = start.path if start else None
+    bare = build_model(config.model, stream.objective, loader.tokenizer, stream.seq_len, weights)
+    check_attention(bare, accelerator.device)
+    bare.to(accelerator.device)
+    loss = make_loss(stream.objective, bare, packed=stream.packing != "none")
     groups = parameter_groups(bare, config.train.weight_decay)
     optimizer = AdamW(groups, lr=config.train.lr, betas=(config.train.beta1, config.train.beta2))
     if start is not None:
@@ -168,7 +177,7 @@ def set_up(
     if start is not None:
         restore_random(start, accelerator.process_index, config.train.seed)
     here = start is not None and start.path.absolute().parent == run.checkpoints.absolute()
-    return Job(config, run, accelerator, loader, model, prepared, position, start if here else None)
+    return Job(config, run, accelerator, loader, model, loss, prepared, position, start if here else None)
 
 
 def _open_folder(config: RunConfig, run: RunFolder, step: int) -> None:

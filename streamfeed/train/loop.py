@@ -19,11 +19,12 @@ from streamfeed.train.atomic import write_file
 from streamfeed.train.job import Job, make_accelerator, rows_to_skip, set_up, settle
 from streamfeed.train.metrics import Meter, MetricsLog, read_metrics
 from streamfeed.train.snapshot import Position, read_position
-from streamfeed.train.step import Batch, backward, count_labels, learning_rate, micro_batches
+from streamfeed.train.step import backward, learning_rate, micro_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from streamfeed.train.attention import Batch
     from streamfeed.train.checkpoint import Checkpoint
     from streamfeed.train.config import RunConfig
     from streamfeed.train.folders import RunFolder
@@ -55,6 +56,7 @@ def train(config: RunConfig, run: RunFolder, start: Checkpoint | None, reporter:
         num_workers=config.loader.num_workers,
         rank=accelerator.process_index,
         world_size=world,
+        pad_to_multiple_of=config.loader.pad_to_multiple_of,
     ) as loader:
         if stream is not None:
             loader.load_state_dict(stream)
@@ -94,8 +96,8 @@ def _learn(job: Job, batches: Iterator[Batch], accumulate: int, log: _Log) -> No
         )
         for group in job.optimizer.param_groups:
             group["lr"] = rate
-        labels = int(_over_ranks(job, torch.tensor(sum(count_labels(batch) for batch in micro))))
-        loss = backward(job.accelerator, job.model, micro, labels)
+        labels = int(_over_ranks(job, torch.tensor(sum(job.loss.count(batch) for batch in micro))))
+        loss = backward(job.accelerator, job.model, job.loss, micro, labels)
         norm = job.accelerator.clip_grad_norm_(job.model.parameters(), options.clip or math.inf)
         job.optimizer.step()
         job.optimizer.zero_grad(set_to_none=True)

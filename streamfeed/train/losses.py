@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from torch.nn import functional
 
 from streamfeed.dataset.batch import IGNORED
+from streamfeed.objectives import Classification, Mlm, Objective
+from streamfeed.train.attention import choose_inputs
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+    from transformers import PreTrainedModel
 
     from streamfeed.train.attention import Batch, Inputs
 
-__all__ = ["CausalLoss", "ClassLoss", "Loss", "MaskedLoss"]
+__all__ = ["CausalLoss", "ClassLoss", "Loss", "MaskedLoss", "make_loss"]
 
 
 class Loss(Protocol):
@@ -87,6 +90,19 @@ class ClassLoss:
         logits = model(**self.inputs(batch)).logits
         right = (logits.detach().argmax(-1) == batch["labels"]).sum()
         return _cross_entropy(logits, batch["labels"]), right
+
+
+def make_loss(objective: Objective, model: PreTrainedModel, *, packed: bool) -> Loss:
+    """Return the loss of ``objective``, which gives ``model`` its batches so that documents do not see each other.
+
+    ``packed``: whether a row may hold several. Raises :class:`~streamfeed.errors.ConfigError` where ``model`` would let
+    them.
+    """
+    if isinstance(objective, Classification):
+        return ClassLoss(choose_inputs(model, causal=False, packed=packed))
+    if isinstance(objective, Mlm):
+        return MaskedLoss(choose_inputs(model, causal=False, packed=packed))
+    return CausalLoss(choose_inputs(model, causal=True, packed=packed))
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

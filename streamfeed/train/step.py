@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from streamfeed.errors import ConfigError
 
@@ -17,9 +16,10 @@ if TYPE_CHECKING:
 
     from accelerate import Accelerator
 
-__all__ = ["backward", "count_labels", "learning_rate", "micro_batches", "summed_loss"]
+    from streamfeed.train.attention import Batch
+    from streamfeed.train.losses import Loss
 
-Batch = dict[str, Tensor]
+__all__ = ["backward", "learning_rate", "micro_batches", "on_device"]
 
 
 def micro_batches(global_batch_size: int, batch_size: int, world: int) -> int:
@@ -47,23 +47,12 @@ def learning_rate(step: int, *, peak: float, floor: float, warmup: int, total: i
     return peak * (floor + (1.0 - floor) * 0.5 * (1.0 + math.cos(math.pi * share)))
 
 
-def count_labels(batch: Batch) -> int:
-    """Count the labels that a causal model is asked for: the first column predicts nothing."""
-    return int((batch["labels"][:, 1:] != -100).sum())
+def on_device(batch: Batch, device: torch.device) -> Batch:
+    """Return ``batch`` on ``device``."""
+    return {name: column.to(device, non_blocking=True) for name, column in batch.items()}
 
 
-def summed_loss(model: nn.Module, batch: Batch) -> Tensor:
-    """Return the cross-entropy summed over the labels of ``batch`` (a scalar; 0, not NaN, where there are none).
-
-    No cache and no attention mask: only then does a transformers model read document borders off ``position_ids``.
-    """
-    out = model(input_ids=batch["input_ids"], position_ids=batch["position_ids"], use_cache=False)
-    # The labels are shifted, not the logits: a slice of those would be a copy of the largest tensor of all.
-    targets = functional.pad(batch["labels"][:, 1:], (0, 1), value=-100).flatten()
-    return functional.cross_entropy(out.logits.float().flatten(0, 1), targets, ignore_index=-100, reduction="sum")
-
-
-def backward(accelerator: Accelerator, model: nn.Module, micro: Sequence[Batch], labels: int) -> Tensor:
+def backward(accelerator: Accelerator, model: nn.Module, loss: Loss, micro: Sequence[Batch], labels: int) -> Tensor:
     """Accumulate the gradient of the mean loss over ``labels``, those of all ranks and micro-batches of the step.
 
     Gradients are exchanged in the last micro-batch only. Returns this rank's part of the mean loss, a scalar.
@@ -72,9 +61,8 @@ def backward(accelerator: Accelerator, model: nn.Module, micro: Sequence[Batch],
     scale = accelerator.num_processes / max(labels, 1)
     total = torch.zeros((), device=accelerator.device)
     for index, batch in enumerate(micro):
-        on_device = {name: column.to(accelerator.device, non_blocking=True) for name, column in batch.items()}
         with nullcontext() if index == len(micro) - 1 else accelerator.no_sync(model):
-            loss = summed_loss(model, on_device)
-            accelerator.backward(loss * scale)
-        total += loss.detach() / max(labels, 1)
+            summed, _ = loss.summed(model, on_device(batch, accelerator.device))
+            accelerator.backward(summed * scale)
+        total += summed.detach() / max(labels, 1)
     return total

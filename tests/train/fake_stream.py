@@ -32,6 +32,7 @@ class FakeLoader:
         num_workers: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
+        pad_to_multiple_of: int | None = None,
     ) -> None:
         self._config = config
         self._size = batch_size

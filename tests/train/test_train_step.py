@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from accelerate import Accelerator
 
 from streamfeed.encode.tokenizer import TokenizerSpec
 from streamfeed.errors import ConfigError
+from streamfeed.objectives import Lm
 from streamfeed.train.config import ModelConfig
 from streamfeed.train.job import rows_to_skip
+from streamfeed.train.losses import CausalLoss, make_loss
 from streamfeed.train.model import build_model, check_fits, parameter_groups
-from streamfeed.train.step import backward, count_labels, learning_rate, micro_batches, summed_loss
+from streamfeed.train.step import backward, learning_rate, micro_batches
 from tests.train.fake_stream import VOCABULARY, collate, row
 
 TINY = ModelConfig(hidden_size=16, num_layers=2, num_heads=2, intermediate_size=32)
@@ -19,9 +23,15 @@ TOKENIZER = TokenizerSpec("{}", "fake", 0, None, None, VOCABULARY, "fake")
 LENGTH = 16
 
 
-def tiny(config: ModelConfig = TINY) -> torch.nn.Module:
+def tiny(config: ModelConfig = TINY) -> Any:
     torch.manual_seed(0)
-    return build_model(config, TOKENIZER, LENGTH, None)
+    return build_model(config, Lm(), TOKENIZER, LENGTH, None)
+
+
+def loss_of(model: Any) -> CausalLoss:
+    loss = make_loss(Lm(), model, packed=True)
+    assert isinstance(loss, CausalLoss)
+    return loss
 
 
 def gradients(model: torch.nn.Module) -> list[torch.Tensor]:
@@ -32,14 +42,14 @@ def test_micro_batches_give_the_gradient_of_the_whole_batch_however_labels_are_s
     rows = [row(g, LENGTH) for g in range(4, 8)]
     rows[0]["labels"][:] = -100  # a micro-batch without a label
     whole = collate(rows)
-    labels = count_labels(whole)
     model = tiny()
-    torch.autograd.backward(summed_loss(model, whole) / labels)
+    labels = loss_of(model).count(whole)
+    torch.autograd.backward(loss_of(model).summed(model, whole)[0] / labels)
     expected = gradients(model)
-    mean = summed_loss(model, whole).item() / labels
+    mean = loss_of(model).summed(model, whole)[0].item() / labels
 
     again = tiny()
-    loss = backward(Accelerator(), again, [collate([one]) for one in rows], labels)
+    loss = backward(Accelerator(), again, loss_of(again), [collate([one]) for one in rows], labels)
     assert float(loss) == pytest.approx(mean, rel=1e-6)
     for got, want in zip(gradients(again), expected, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-7)
@@ -48,8 +58,8 @@ def test_micro_batches_give_the_gradient_of_the_whole_batch_however_labels_are_s
 def test_a_step_without_any_label_has_loss_0_and_no_nan() -> None:
     batch = collate([row(1, LENGTH, empty=True)])
     model = tiny()
-    assert count_labels(batch) == 0
-    assert float(backward(Accelerator(), model, [batch], 0)) == 0.0
+    assert loss_of(model).count(batch) == 0
+    assert float(backward(Accelerator(), model, loss_of(model), [batch], 0)) == 0.0
     assert all(bool((gradient == 0).all()) for gradient in gradients(model))
 
 
@@ -60,8 +70,8 @@ def test_labels_are_shifted_once_and_counted_as_the_loss_uses_them() -> None:
     chosen = torch.log_softmax(logits, -1)
     used = [(t, int(batch["labels"][0, t + 1])) for t in range(LENGTH - 1) if batch["labels"][0, t + 1] != -100]
     by_hand = -sum(float(chosen[0, t, target]) for t, target in used)
-    assert summed_loss(model, batch).item() == pytest.approx(by_hand, rel=1e-5)
-    assert count_labels(batch) == len(used)
+    assert loss_of(model).summed(model, batch)[0].item() == pytest.approx(by_hand, rel=1e-5)
+    assert loss_of(model).count(batch) == len(used)
 
 
 def test_packed_documents_do_not_see_each_other() -> None:
@@ -77,8 +87,8 @@ def test_packed_documents_do_not_see_each_other() -> None:
 
 
 def test_the_eos_embedding_learns_also_where_it_is_the_pad() -> None:
-    model = build_model(TINY, TokenizerSpec("{}", "fake", 0, None, 0, VOCABULARY, "fake"), LENGTH, None)
-    assert model.get_input_embeddings().padding_idx is None  # type: ignore[operator]
+    model = build_model(TINY, Lm(), TokenizerSpec("{}", "fake", 0, None, 0, VOCABULARY, "fake"), LENGTH, None)
+    assert model.get_input_embeddings().padding_idx is None
 
 
 def test_ids_without_an_embedding_and_rows_too_long_are_refused() -> None:
