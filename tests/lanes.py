@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from streamfeed.config import OnError
     from streamfeed.encode.protocol import Engine
+    from streamfeed.lane.pack import Packed
     from streamfeed.stats import ReadStats
 
 EOS, BOS = 256, 257
@@ -129,11 +130,10 @@ def rows_of(lane: Lane, most: int | None = None) -> Iterator[tuple[tuple[int, ..
             yield tuple(row), block.chains[index], block.state_behind(index)
 
 
-def block_rows(block: Block) -> list[list[int]]:
-    """The ids that count of every row."""
-    rows: list[list[int]] = block.packed.rows.tolist()
-    lengths = block.packed.lengths
-    return rows if lengths is None else [row[:length] for row, length in zip(rows, lengths.tolist(), strict=True)]
+def block_rows(block: Block | Packed) -> list[list[int]]:
+    """The ids of every row."""
+    packed = block.packed if isinstance(block, Block) else block
+    return [packed.ids[begin:end].tolist() for begin, end in itertools.pairwise(packed.bounds())]
 
 
 def texts_of(tokens: Sequence[int]) -> list[str]:

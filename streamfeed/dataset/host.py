@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import orjson
 
 from streamfeed.encode.objectives.protocol import LOSS
 from streamfeed.lane.lane import Block, Lane, LaneTools
-from streamfeed.lane.pack import Packed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from streamfeed.dataset.message import Buffers, Message
     from streamfeed.dataset.share import Share
+    from streamfeed.lane.pack import Packed
     from streamfeed.lane.state import LaneState
     from streamfeed.plan.plan import Plan
 
@@ -53,12 +53,12 @@ class _Feed:
                 return False
         return True
 
-    def take(self, most: int) -> Packed:
+    def take(self, most: int) -> _Taken:
         """Return up to ``most`` own rows; only after :meth:`ready` was True."""
         block, step = self._block, self._step
         assert block is not None
         packed = block.packed
-        first, width = self._next, packed.rows.shape[1]
+        first, width = self._next, packed.width
         count = min(most, -(-(len(block) - first) // step))
         last = first + (count - 1) * step
         begin, end = packed.starts.searchsorted((first * width, (last + 1) * width))
@@ -69,15 +69,39 @@ class _Feed:
             starts = row[own] // step * width + column[own]
         self._next = last + step
         self._last, self._state = (block, last), None
-        rows = slice(first, last + 1, step)
-        return Packed(
-            packed.rows[rows],
-            starts,
-            0,
-            None if packed.lengths is None else packed.lengths[rows],
-            None if packed.flags is None else packed.flags[rows],
-            None if packed.values is None else packed.values[rows],
-        )
+        return _Taken(packed, range(first, last + 1, step), starts)
+
+
+class _Taken(NamedTuple):
+    """Rows ``rows`` of ``packed``, and where documents start in them, as ``row * width + column``."""
+
+    packed: Packed
+    rows: range
+    starts: NDArray[np.int64]
+
+    def write(self, buffers: Buffers, place: range) -> None:
+        """Write the rows to rows ``place`` of ``buffers``, and what goes with them."""
+        packed, own, target = self.packed, _slice(self.rows), _slice(place)
+        buffers.lengths[target] = packed.width if packed.lengths is None else packed.lengths[own]
+        if buffers.values is not None and packed.values is not None:
+            buffers.values[target] = packed.values[own]
+        pairs: list[tuple[NDArray[Any], NDArray[Any]]] = [(buffers.ids, packed.ids)]
+        if buffers.flags is not None and packed.flags is not None:
+            pairs.append((buffers.flags, packed.flags))
+        elif buffers.flags is not None:
+            buffers.flags[target] = LOSS
+        for plane, flat in pairs:
+            if packed.lengths is None:
+                plane[target, : packed.width] = flat.reshape(-1, packed.width)[own]
+                continue
+            bounds = packed.bounds()
+            for row, to in zip(self.rows, place, strict=True):
+                begin, end = bounds[row], bounds[row + 1]
+                plane[to, : end - begin] = flat[begin:end]
+
+
+def _slice(numbers: range) -> slice:
+    return slice(numbers.start, numbers.stop, numbers.step)
 
 
 class Host:
@@ -169,15 +193,10 @@ class Host:
             except Exception as error:  # noqa: BLE001 - whatever it is, the rows before it are good
                 return filled, error
             taken = feed.take(rounds - filled)
-            count, width = taken.rows.shape
-            place = slice(index + filled * stride, index + (filled + count - 1) * stride + 1, stride)
-            buffers.ids[place, :width] = taken.rows
-            buffers.lengths[place] = width if taken.lengths is None else taken.lengths
-            if buffers.flags is not None:
-                buffers.flags[place, :width] = LOSS if taken.flags is None else taken.flags
-            if buffers.values is not None and taken.values is not None:
-                buffers.values[place] = taken.values
-            row, column = np.divmod(taken.starts, width)
+            count = len(taken.rows)
+            first = index + filled * stride
+            taken.write(buffers, range(first, first + (count - 1) * stride + 1, stride))
+            row, column = np.divmod(taken.starts, taken.packed.width)
             starts.append(((row + filled) * stride + index) * self._seq_len + column)
             filled += count
         return filled, None

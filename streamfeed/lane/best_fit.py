@@ -5,13 +5,13 @@ Best-fit decreasing (Johnson 1973, "Near-optimal bin packing algorithms") over a
 
 from __future__ import annotations
 
-from itertools import groupby
+from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from streamfeed.lane.pack import Packed
-from streamfeed.lane.pieces import Pieces, laid
+from streamfeed.lane.pieces import Held, Pieces
 from streamfeed.plan.order import order_key, permutation
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ WINDOW_ROWS = 64
 stays part empty, not to count."""
 
 
+_BITS = 32
+"""Bits of a bin's number beside what is left in it."""
+
+
 class Fit(NamedTuple):
     """Where pieces lie: ``bin`` and ``start`` in it, both int64 ``[pieces]``, of ``bins`` bins."""
 
@@ -44,31 +48,31 @@ def best_fit(lengths: NDArray[np.int64], room: int) -> Fit:
     depends on how many lengths there are as much as on how many pieces.
     """
     order = np.argsort(-lengths, kind="stable")
+    sizes, counts = np.unique(lengths, return_counts=True)
     bins: list[int] = []
     starts: list[int] = []
-    free: dict[int, list[int]] = {}  # bins by the room that is left
-    rooms = 0  # bit r is set where a bin has room r left
+    free: list[int] = []  # what is left in each bin that is not full, with its number in the low bits; sorted
     count = 0
-    for length, same in groupby(lengths[order].tolist()):
-        left = sum(1 for _ in same)
+    for length, pieces in zip(sizes[::-1].tolist(), counts[::-1].tolist(), strict=True):
+        left = pieces
         while left:
-            fitting = rooms >> length
-            if fitting:
-                space = length + (fitting & -fitting).bit_length() - 1
-                index = free[space].pop()
-                if not free[space]:
-                    rooms ^= 1 << space
+            at = bisect_left(free, length << _BITS)
+            if at < len(free):
+                space, index = divmod(free.pop(at), 1 << _BITS)
             else:
                 space, index = room, count
                 count += 1
-            taken = min(left, space // length)
-            bins += [index] * taken
-            starts += range(room - space, room - space + taken * length, length)
+            taken = 1 if left == 1 else min(left, space // length)
+            if taken == 1:
+                bins.append(index)
+                starts.append(room - space)
+            else:
+                bins += [index] * taken
+                starts += range(room - space, room - space + taken * length, length)
             left -= taken
             space -= taken * length
             if space:
-                free.setdefault(space, []).append(index)
-                rooms |= 1 << space
+                insort(free, (space << _BITS) + index)
     fit = Fit(np.empty(len(order), dtype=np.int64), np.empty(len(order), dtype=np.int64), count)
     fit.bin[order] = bins
     fit.start[order] = starts
@@ -86,9 +90,7 @@ class BestFitPacker:
         self._seq_len = seq_len
         self._key = ("pack", seed, lane)
         self._rows = rows
-        self._held: list[Pieces] = []
-        self._documents = 0
-        self._tokens = 0
+        self._held = Held()
 
     def feed(self, run: Run) -> list[Packed]:
         """Add a run; return the rows of the windows that it completes."""
@@ -96,45 +98,39 @@ class BestFitPacker:
         done: list[Packed] = []
         start = 0
         while (stop := self._full(pieces, start)) is not None:
-            self._hold(pieces, start, stop)
+            self._held.add(pieces.part(start, stop))
             done.append(self._pack(int(pieces.ends[stop - 1])))
             start = stop
-        self._hold(pieces, start, len(pieces))
+        self._held.add(pieces.part(start, len(pieces)))
         return done
 
     def flush(self) -> Packed | None:
         """Return the rows of what is held."""
-        return self._pack(-1) if self._held else None
+        return self._pack(-1) if len(self._held) else None
 
     def _full(self, pieces: Pieces, start: int) -> int | None:
         """Return the piece behind the one that completes the window, itself the last of its document."""
-        documents = np.cumsum(pieces.first[start:]) + self._documents
+        documents = np.cumsum(pieces.first[start:]) + self._held.documents
         if not len(documents) or documents[-1] < WINDOW_DOCUMENTS:
             return None
-        tokens = np.cumsum(pieces.lengths[start:]) + self._tokens
+        tokens = np.cumsum(pieces.lengths[start:]) + self._held.tokens
         at = max(int(documents.searchsorted(WINDOW_DOCUMENTS)), int(tokens.searchsorted(WINDOW_ROWS * self._seq_len)))
         if at >= len(documents):
             return None
         following = np.flatnonzero(pieces.first[start + at + 1 :])
         return start + at + 1 + int(following[0]) if len(following) else len(pieces)
 
-    def _hold(self, pieces: Pieces, start: int, stop: int) -> None:
-        part = pieces.part(start, stop)
-        if len(part):
-            self._held.append(part)
-            self._documents += int(part.first.sum())
-            self._tokens += len(part.ids)
-
     def _pack(self, end: int) -> Packed:
-        pieces = Pieces.joined(self._held)
-        self._held, self._documents, self._tokens = [], 0, 0
-        fit = best_fit(pieces.lengths, self._seq_len)
+        held, self._held = self._held, Held()
+        lengths = held.lengths()
+        fit = best_fit(lengths, self._seq_len)
         place = np.empty(fit.bins, dtype=np.int64)
         place[permutation(order_key(*self._key, self._rows), fit.bins)] = np.arange(fit.bins)
         self._rows += fit.bins
-        row = place[fit.bin]
-        ids, flags = laid(pieces, row, fit.start, fit.bins, self._seq_len)
-        lengths = np.bincount(row, weights=pieces.lengths, minlength=fit.bins).astype(np.int32)
+        starts = place[fit.bin] * self._seq_len + fit.start
+        order = np.argsort(starts)
+        laid = held.ordered(order)
+        filled = np.bincount(place[fit.bin], weights=lengths, minlength=fit.bins).astype(np.int32)
         ends = np.full(fit.bins, -1, dtype=np.int64)
         ends[-1] = end
-        return Packed(ids, np.sort(row * self._seq_len + fit.start), 0, lengths, flags, ends=ends)
+        return Packed(laid.ids, self._seq_len, starts[order], 0, filled, laid.flags, ends=ends)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import xxhash
@@ -56,7 +57,7 @@ class Block:
     _run: Run | None
 
     def __len__(self) -> int:
-        return len(self.packed.rows)
+        return len(self.packed)
 
     def state_behind(self, row: int) -> LaneState:
         """Return the lane's state at or before row ``row`` of the block, that row included.
@@ -154,9 +155,9 @@ class Lane:
 
     def _block(self, packed: Packed, run: Run | None) -> Block:
         chains: list[int] = []
-        lengths = None if packed.lengths is None else packed.lengths.tolist()
-        for index, row in enumerate(packed.rows):
-            self._chain = xxhash.xxh3_64_intdigest(row if lengths is None else row[: lengths[index]], self._chain)
+        ids = packed.ids.data
+        for begin, end in pairwise(packed.bounds()):
+            self._chain = xxhash.xxh3_64_intdigest(ids[begin:end], self._chain)
             chains.append(self._chain)
         self._rows += len(chains)
         after = LaneState(

@@ -19,28 +19,39 @@ __all__ = ["ConcatPacker", "Packed", "Packer"]
 class Packed:
     """Consecutive rows that one run completed.
 
-    ``rows``: int32 ``[n, width]``, of row ``i`` the first ``lengths[i]`` count (int32 ``[n]``; None: all). ``starts``:
-    int64, sorted, where documents start, as ``row * width + column``; a row's own start is not among them unless a
-    document starts there too. ``flags``: uint8 ``[n, width]``, ``values``: int64 ``[n]``, where samples have them.
+    ``ids``: int32, the rows' tokens, one row behind the other: ``width`` each, or ``lengths`` (int32 ``[rows]``) where
+    those differ. ``starts``: int64, sorted, where documents start, as ``row * width + column``; a row's own start is
+    not among them unless a document starts there too. ``flags``: uint8, as ``ids``, and ``values``: int64 ``[rows]``,
+    where samples have them.
 
     ``carried`` tokens of row 0 are from earlier runs; where it is negative, so many of the run's tokens are in rows
-    before these. ``ends``: where rows do not follow each other in the run, int64 ``[n]``, how many of its tokens are in
-    rows up to and with each; -1 where a row's place is known only by all that were packed together.
+    before these. ``ends``: where rows do not follow each other in the run, int64 ``[rows]``, how many of its tokens are
+    in rows up to and with each; -1 where a row's place is known only by all that were packed together.
     """
 
-    rows: NDArray[np.int32]
+    ids: NDArray[np.int32]
+    width: int
     starts: NDArray[np.int64]
-    carried: int
+    carried: int = 0
     lengths: NDArray[np.int32] | None = None
     flags: NDArray[np.uint8] | None = None
     values: NDArray[np.int64] | None = None
     ends: NDArray[np.int64] | None = None
 
+    def __len__(self) -> int:
+        return len(self.ids) // self.width if self.lengths is None else len(self.lengths)
+
+    def bounds(self) -> list[int]:
+        """Return where each row begins in ``ids``, and where the last one ends."""
+        if self.lengths is None:
+            return list(range(0, len(self.ids) + 1, self.width))
+        return [0, *np.cumsum(self.lengths).tolist()]
+
     def reached(self, row: int) -> int:
         """Return how many tokens of the run are in rows up to and with ``row``; -1 where that is not known."""
         if self.ends is not None:
             return int(self.ends[row])
-        return (row + 1) * int(self.rows.shape[1]) - self.carried
+        return (row + 1) * self.width - self.carried
 
 
 class Packer(Protocol):
@@ -81,10 +92,10 @@ class ConcatPacker:
         rest = self._seq_len - carried  # of the row that was begun
         if len(ids) < FEW_ROWS * self._seq_len:
             return self._cut(np.concatenate((self._carry, ids)), self._joined(flags), starts, carried)
-        row = np.concatenate((self._carry, ids[:rest])).reshape(1, -1)
+        row = np.concatenate((self._carry, ids[:rest]))
         marks = None if flags is None else self._joined(flags[:rest])
         cut = int(starts.searchsorted(self._seq_len))
-        first = Packed(row, starts[:cut], carried, flags=None if marks is None else marks.reshape(1, -1))
+        first = Packed(row, self._seq_len, starts[:cut], carried, flags=marks)
         behind = None if flags is None else flags[rest:]
         return [first, *self._cut(ids[rest:], behind, starts[cut:] - self._seq_len, -rest)]
 
@@ -105,15 +116,15 @@ class ConcatPacker:
         self._carry_flags = None if flags is None else flags[full:].copy()
         if not count:
             return []
-        marks = None if flags is None else flags[:full].reshape(count, self._seq_len)
-        return [Packed(ids[:full].reshape(count, self._seq_len), starts[:cut], carried, flags=marks)]
+        marks = None if flags is None else flags[:full]
+        return [Packed(ids[:full], self._seq_len, starts[:cut], carried, flags=marks)]
 
     def flush(self) -> Packed | None:
-        """Return the last, partial row as it is (``rows`` is ``[1, length]``), or None when nothing is carried."""
+        """Return the last, partial row as it is (its length is the width), or None when nothing is carried."""
         if not len(self._carry):
             return None
-        marks = None if self._carry_flags is None else self._carry_flags.reshape(1, -1)
-        last = Packed(self._carry.reshape(1, -1), self._carry_starts, len(self._carry), flags=marks)
+        length = len(self._carry)
+        last = Packed(self._carry, length, self._carry_starts, length, flags=self._carry_flags)
         self._clear()
         return last
 

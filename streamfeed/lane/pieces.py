@@ -1,20 +1,18 @@
-"""Samples cut into pieces that fit a row, gathered over runs, and laid into rows."""
+"""Samples cut into pieces that fit a row, and gathered over runs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from streamfeed.lane.runs import Run
 
-__all__ = ["Pieces", "laid"]
+__all__ = ["Held", "Ordered", "Pieces"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,38 +78,58 @@ class Pieces:
             None if self.values is None else self.values[start:stop],
         )
 
-    @classmethod
-    def joined(cls, parts: Sequence[Pieces]) -> Pieces:
-        """Return all pieces of ``parts``, at least one, in order."""
-        if len(parts) == 1:
-            return parts[0]
-        shifts = np.cumsum([0, *(len(part.ids) for part in parts[:-1])])
-        flags = [part.flags for part in parts if part.flags is not None]
-        values = [part.values for part in parts if part.values is not None]
-        return cls(
-            np.concatenate([part.ids for part in parts]),
-            np.concatenate(flags) if flags else None,
-            np.concatenate([part.begins + shift for part, shift in zip(parts, shifts, strict=True)]),
-            np.concatenate([part.lengths for part in parts]),
-            np.concatenate([part.first for part in parts]),
-            np.concatenate(values) if values else None,
+    def cut(self) -> list[memoryview]:
+        """Return the ids of each piece, in place."""
+        return _cut(self.ids.data, self.begins, self.ends)
+
+    def cut_flags(self) -> list[memoryview]:
+        """Return the flags of each piece, in place; nothing where there are none."""
+        return [] if self.flags is None else _cut(self.flags.data, self.begins, self.ends)
+
+
+class Held:
+    """Pieces gathered over runs, until rows are made of them."""
+
+    def __init__(self) -> None:
+        self._parts: list[Pieces] = []
+        self.documents = 0
+        """documents that begin in them"""
+        self.tokens = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def add(self, pieces: Pieces) -> None:
+        """Add ``pieces``."""
+        if len(pieces):
+            self._parts.append(pieces)
+            self.documents += int(np.count_nonzero(pieces.first))
+            self.tokens += len(pieces.ids)
+
+    def lengths(self) -> NDArray[np.int64]:
+        """Return the length of every piece."""
+        return np.concatenate([part.lengths for part in self._parts])
+
+    def ordered(self, order: NDArray[np.int64]) -> Ordered:
+        """Return the pieces in ``order``, one behind the other."""
+        at = order.tolist()
+        ids = [cut for part in self._parts for cut in part.cut()]
+        flags = [cut for part in self._parts for cut in part.cut_flags()]
+        values = [part.values for part in self._parts if part.values is not None]
+        return Ordered(
+            np.frombuffer(b"".join([ids[index] for index in at]), dtype=np.int32),
+            np.frombuffer(b"".join([flags[index] for index in at]), dtype=np.uint8) if flags else None,
+            np.concatenate(values)[order] if values else None,
         )
 
 
-def laid(
-    pieces: Pieces, row: NDArray[np.int64], column: NDArray[np.int64], rows: int, width: int
-) -> tuple[NDArray[np.int32], NDArray[np.uint8] | None]:
-    """Copy each piece to its ``row`` and ``column`` of ``rows`` rows; zeros where there is none.
+class Ordered(NamedTuple):
+    """Pieces laid end to end: ``ids`` int32, ``flags`` uint8 as many, ``values`` int64 ``[pieces]``, or None."""
 
-    Returns ids, int32 ``[rows, width]``, and flags, uint8 of the same shape.
-    """
-    ids = np.zeros(rows * width, dtype=np.int32)
-    flags = None if pieces.flags is None else np.zeros(rows * width, dtype=np.uint8)
-    begins, lengths = pieces.begins.tolist(), pieces.lengths.tolist()
-    targets = (row * width + column).tolist()
-    for begin, length, target in zip(begins, lengths, targets, strict=True):
-        ids[target : target + length] = pieces.ids[begin : begin + length]
-    if flags is not None and pieces.flags is not None:
-        for begin, length, target in zip(begins, lengths, targets, strict=True):
-            flags[target : target + length] = pieces.flags[begin : begin + length]
-    return ids.reshape(rows, width), None if flags is None else flags.reshape(rows, width)
+    ids: NDArray[np.int32]
+    flags: NDArray[np.uint8] | None
+    values: NDArray[np.int64] | None
+
+
+def _cut(view: memoryview, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> list[memoryview]:
+    return list(map(view.__getitem__, map(slice, begins.tolist(), ends.tolist())))

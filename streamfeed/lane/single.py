@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamfeed.lane.pack import Packed
-from streamfeed.lane.pieces import Pieces, laid
+from streamfeed.lane.pieces import Held, Pieces
 from streamfeed.plan.order import order_key, permutation
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from streamfeed.lane.runs import Run
 
 __all__ = ["GROUP_ROWS", "ROWS_ALIKE", "GroupPacker", "SinglePacker"]
@@ -24,6 +22,10 @@ ROWS_ALIKE = 16
 """Rows of about one length that follow each other in a lane."""
 
 
+_NO_STARTS = np.empty(0, dtype=np.int64)
+_NO_STARTS.flags.writeable = False
+
+
 class SinglePacker:
     """A row for each sample, in order; samples longer than ``seq_len`` are cut into several rows."""
 
@@ -33,7 +35,10 @@ class SinglePacker:
     def feed(self, run: Run) -> list[Packed]:
         """Return the rows of a run."""
         pieces = Pieces.of(run, self._seq_len)
-        return [_rows(pieces, np.arange(len(pieces)), pieces.ends, self._seq_len)] if len(pieces) else []
+        if not len(pieces):
+            return []
+        lengths = pieces.lengths.astype(np.int32)
+        return [Packed(pieces.ids, self._seq_len, _NO_STARTS, 0, lengths, pieces.flags, pieces.values, pieces.ends)]
 
     def flush(self) -> Packed | None:
         """Return None: nothing is held."""
@@ -52,55 +57,35 @@ class GroupPacker:
         self._seq_len = seq_len
         self._key = ("group", seed)
         self._rows = rows
-        self._held: list[Pieces] = []
-        self._count = 0
+        self._held = Held()
 
     def feed(self, run: Run) -> list[Packed]:
         """Add a run; return the rows of the groups that it completes."""
         pieces = Pieces.of(run, self._seq_len)
         done: list[Packed] = []
         start = 0
-        while self._count + len(pieces) - start >= GROUP_ROWS:
-            stop = start + GROUP_ROWS - self._count
-            self._hold(pieces, start, stop)
+        while len(self._held) + len(pieces) - start >= GROUP_ROWS:
+            stop = start + GROUP_ROWS - len(self._held)
+            self._held.add(pieces.part(start, stop))
             done.append(self._group(int(pieces.ends[stop - 1])))
             start = stop
-        self._hold(pieces, start, len(pieces))
+        self._held.add(pieces.part(start, len(pieces)))
         return done
 
     def flush(self) -> Packed | None:
         """Return the rows of what is held."""
-        return self._group(-1) if self._held else None
-
-    def _hold(self, pieces: Pieces, start: int, stop: int) -> None:
-        if start < stop:
-            self._held.append(pieces.part(start, stop))
-            self._count += stop - start
+        return self._group(-1) if len(self._held) else None
 
     def _group(self, end: int) -> Packed:
-        pieces = Pieces.joined(self._held)
-        self._held, self._count = [], 0
-        count = len(pieces)
-        alike = -(-count // ROWS_ALIKE)
-        turns = permutation(order_key(*self._key, self._rows), alike)
-        by_length = np.argsort(pieces.lengths, kind="stable")
+        held, self._held = self._held, Held()
+        lengths = held.lengths()
+        count = len(lengths)
+        turns = permutation(order_key(*self._key, self._rows), -(-count // ROWS_ALIKE))
+        by_length = np.argsort(lengths, kind="stable")
         order = np.concatenate([by_length[turn * ROWS_ALIKE : (turn + 1) * ROWS_ALIKE] for turn in turns.tolist()])
         self._rows += count
-        row = np.empty(count, dtype=np.int64)
-        row[order] = np.arange(count)
+        laid = held.ordered(order)
         ends = np.full(count, -1, dtype=np.int64)
         ends[-1] = end
-        return _rows(pieces, row, ends, self._seq_len)
-
-
-def _rows(pieces: Pieces, row: NDArray[np.int64], ends: NDArray[np.int64], width: int) -> Packed:
-    """Return piece ``i`` as row ``row[i]``."""
-    zeros = np.zeros(len(pieces), dtype=np.int64)
-    ids, flags = laid(pieces, row, zeros, len(pieces), width)
-    lengths = np.empty(len(pieces), dtype=np.int32)
-    lengths[row] = pieces.lengths
-    values = None
-    if pieces.values is not None:
-        values = np.empty(len(pieces), dtype=np.int64)
-        values[row] = pieces.values
-    return Packed(ids, np.empty(0, dtype=np.int64), 0, lengths, flags, values, ends)
+        own = lengths[order].astype(np.int32)
+        return Packed(laid.ids, self._seq_len, _NO_STARTS, 0, own, laid.flags, laid.values, ends)

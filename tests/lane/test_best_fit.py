@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from streamfeed.lane.best_fit import WINDOW_DOCUMENTS, WINDOW_ROWS, BestFitPacker, best_fit
 from streamfeed.lane.runs import Run
 from tests.lane.test_pack import NO_WINDOW
+from tests.lanes import block_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,15 +57,14 @@ def pieces_of(part: Packed) -> list[list[int]]:
     """The pieces of a part, by its starts and lengths."""
     assert part.lengths is not None
     assert part.flags is not None
-    width = part.rows.shape[1]
     starts = part.starts.tolist()
     found = []
-    for row, length in enumerate(part.lengths.tolist()):
-        begins = [start - row * width for start in starts if row * width <= start < (row + 1) * width]
-        assert begins[0] == 0
-        ids = part.rows[row, :length].tolist()
-        assert part.flags[row, :length].tolist() == [token // SPAN % 4 for token in ids]
-        found += [ids[begin:end] for begin, end in itertools.pairwise([*begins, length])]
+    for row, (begin, end) in enumerate(itertools.pairwise(part.bounds())):
+        own = [start - row * part.width for start in starts if row * part.width <= start < (row + 1) * part.width]
+        assert own[0] == 0
+        ids = part.ids[begin:end].tolist()
+        assert part.flags[begin:end].tolist() == [token // SPAN % 4 for token in ids]
+        found += [ids[a:b] for a, b in itertools.pairwise([*own, end - begin])]
     return found
 
 
@@ -112,7 +112,7 @@ def test_every_token_of_every_document_is_packed_once_and_only_long_documents_ar
         assert piece == list(range(piece[0], piece[0] + len(piece)))
         assert place % seq_len == 0
         assert len(piece) == min(seq_len, lengths[number] - place)
-    assert [part.rows.tolist() for part in parts] == [part.rows.tolist() for part in whole]  # whatever the runs
+    assert [block_rows(part) for part in parts] == [block_rows(part) for part in whole]  # whatever the runs
 
 
 @pytest.mark.parametrize("seq_len", [16, 17])
@@ -139,7 +139,7 @@ def test_rows_are_95_percent_full_or_more_of_common_lengths() -> None:
     for lane in range(100):
         lengths = np.maximum(2, np.exp(draw.normal(np.log(600), 1.0, WINDOW_DOCUMENTS))).astype(int).tolist()
         (part,) = packed(lengths, 2048, lane=lane)
-        shares.append(int(_lengths(part).sum()) / part.rows.size)
+        shares.append(int(_lengths(part).sum()) / (len(part) * part.width))
     assert np.mean(shares) >= 0.99
     assert min(shares) >= 0.95
 
@@ -148,10 +148,10 @@ def test_long_documents_do_not_come_first() -> None:
     draw = np.random.default_rng(1)
     lengths = np.maximum(2, np.exp(draw.normal(np.log(100), 1.0, 800))).astype(int).tolist()
     parts = packed(lengths, 256)
-    longest = [max(map(len, _by_row(part, row))) for part in parts for row in range(len(part.rows))]
+    longest = [len(piece) for part in parts for piece in _first_of_rows(part)]
     half = len(longest) // 2
     assert abs(np.mean(longest[:half]) - np.mean(longest[half:])) < 0.2 * np.mean(longest)
-    assert packed(lengths, 256, lane=1)[0].rows.tolist() != parts[0].rows.tolist()
+    assert block_rows(packed(lengths, 256, lane=1)[0]) != block_rows(parts[0])
 
 
 def _lengths(part: Packed) -> NDArray[np.int32]:
@@ -159,13 +159,12 @@ def _lengths(part: Packed) -> NDArray[np.int32]:
     return part.lengths
 
 
-def _by_row(part: Packed, row: int) -> list[list[int]]:
-    one = type(part)(
-        part.rows[row : row + 1],
-        part.starts[(part.starts >= row * part.rows.shape[1]) & (part.starts < (row + 1) * part.rows.shape[1])]
-        - row * part.rows.shape[1],
-        0,
-        _lengths(part)[row : row + 1],
-        None if part.flags is None else part.flags[row : row + 1],
-    )
-    return pieces_of(one)
+def _first_of_rows(part: Packed) -> list[list[int]]:
+    """The longest piece of every row, which best-fit decreasing puts first."""
+    begins = set(part.bounds())
+    found, at = [], 0
+    for piece in pieces_of(part):
+        if at in begins:
+            found.append(piece)
+        at += len(piece)
+    return found

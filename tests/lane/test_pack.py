@@ -15,7 +15,7 @@ from streamfeed.lane.state import Place
 from streamfeed.lane.texts import Texts
 from streamfeed.lane.windows import Window
 from streamfeed.stats import Tally
-from tests.lanes import ids
+from tests.lanes import block_rows, ids
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,13 +41,13 @@ def pack(runs: list[Run], seq_len: int) -> tuple[list[list[int]], set[int], list
     starts: list[int] = []
     for run in runs:
         for packed in packer.feed(run):
-            assert packed.rows.dtype == np.int32
+            assert packed.ids.dtype == np.int32
             assert (np.diff(packed.starts) > 0).all()
             starts += [len(rows) * seq_len + int(start) for start in packed.starts]
-            rows += packed.rows.tolist()
+            rows += block_rows(packed)
     last = packer.flush()
     assert packer.flush() is None
-    tail: NDArray[np.int32] = np.empty(0, dtype=np.int32) if last is None else last.rows[0]
+    tail: NDArray[np.int32] = np.empty(0, dtype=np.int32) if last is None else last.ids
     if last is not None:
         starts += [len(rows) * seq_len + int(start) for start in last.starts]
     assert starts == sorted(starts)
@@ -88,10 +88,10 @@ def test_rows_are_counted_with_what_was_carried_into_them() -> None:
     packer = ConcatPacker(4)
     assert packer.feed(run_of([[1, 2, 3]])) == []
     (packed,) = packer.feed(run_of([[4], [5, 6]]))
-    assert (packed.rows.tolist(), packed.starts.tolist(), packed.carried) == ([[1, 2, 3, 4]], [0, 3], 3)
+    assert (block_rows(packed), packed.starts.tolist(), packed.carried) == ([[1, 2, 3, 4]], [0, 3], 3)
     last = packer.flush()
     assert last is not None
-    assert (last.rows.tolist(), last.starts.tolist(), last.carried) == ([[5, 6]], [0], 2)
+    assert (block_rows(last), last.starts.tolist(), last.carried) == ([[5, 6]], [0], 2)
 
 
 def test_of_a_large_run_only_the_row_that_was_begun_is_copied() -> None:
@@ -99,8 +99,8 @@ def test_of_a_large_run_only_the_row_that_was_begun_is_copied() -> None:
     packer.feed(run_of([[1]]))
     run = run_of([list(range(100, 150))])
     begun, rest = packer.feed(run)
-    assert (begun.rows.tolist(), begun.carried, rest.carried) == ([[1, 100, 101, 102]], 1, -3)
-    assert np.shares_memory(rest.rows, run.ids)
+    assert (block_rows(begun), begun.carried, rest.carried) == ([[1, 100, 101, 102]], 1, -3)
+    assert np.shares_memory(rest.ids, run.ids)
 
 
 def test_what_is_carried_does_not_hold_on_to_a_large_run() -> None:

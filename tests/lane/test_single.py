@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from streamfeed.lane.single import GROUP_ROWS, ROWS_ALIKE, GroupPacker, SinglePacker
 from tests.lane.test_best_fit import SPAN, run_of
+from tests.lanes import block_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,11 +30,7 @@ def packed(
     parts = [part for a, b in itertools.pairwise(bounds) for part in packer.feed(run_of(lengths[a:b], first=a))]
     last = packer.flush()
     parts += [] if last is None else [last]
-    rows = []
-    for part in parts:
-        assert part.lengths is not None
-        rows += [row[:length].tolist() for row, length in zip(part.rows, part.lengths.tolist(), strict=True)]
-    return parts, rows
+    return parts, [row for part in parts for row in block_rows(part)]
 
 
 def pieces(lengths: Sequence[int], seq_len: int) -> list[list[int]]:
