@@ -72,7 +72,8 @@ class TextsInPlace(Sequence[Value]):
 class Chunk:
     """Consecutive records: ``values[i]`` stands at cursor ``(seek, skip + i)``.
 
-    A value is the record's text, ``None`` where the text is null, or :class:`Bad`.
+    A value is the record's text (of several fields: their JSON text, see :class:`~streamfeed.formats.shape.Shape`),
+    ``None`` where the text, or a field that may not be, is null, or :class:`Bad`.
     """
 
     seek: int

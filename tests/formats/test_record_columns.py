@@ -1,4 +1,4 @@
-"""Records of Parquet's and Arrow's columns: their types, the bytes that are read, damage."""
+"""Records of Parquet's and Arrow's columns: their types, and the bytes that are read."""
 
 from __future__ import annotations
 
@@ -14,51 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamfeed.errors import CorruptShardError, FieldError
+from streamfeed.errors import FieldError
 from streamfeed.formats.detect import make_format
-from streamfeed.formats.protocol import WHOLE, Bad, Cursor, Extent
+from streamfeed.formats.protocol import WHOLE, Bad, Cursor
 from streamfeed.formats.shape import Field, Shape
-from streamfeed.storage.files import ShardFile
 from streamfeed.storage.store import Store
 from tests.arrow_shards import CODECS, MAKERS
-from tests.reading import until_corrupt, values_in
+from tests.record_shards import CONVERSATION, LABEL, MESSAGES, ROWS, TEXT, WRITERS, arrow, file_of, records_in, shard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
-
-ROWS = 40
-TEXT = Field("text", "text", "text")
-LABEL = Field("label", "label", "label")
-MESSAGES = Field("messages", "messages", "messages")
-CONVERSATION = [{"role": "user", "content": "é"}, {"role": "assistant", "content": "b"}]
-
-WRITERS: dict[str, Callable[[Path, Any], object]] = {
-    "parquet": lambda path, table: pq.write_table(table, path, row_group_size=11),
-    "arrow": lambda path, table: arrow(path, table, "file"),
-    "arrows": lambda path, table: arrow(path, table, "stream"),
-}
-
-
-def arrow(path: Path, table: Any, form: str = "file", **options: Any) -> None:
-    with MAKERS[form](path, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
-        writer.write_table(table, max_chunksize=11)
-
-
-def file_of(path: Path) -> ShardFile:
-    return ShardFile(str(path), path.stat().st_size)
-
-
-def records_in(file: ShardFile, *fields: Field, extent: Extent = WHOLE, **settings: Any) -> list[Any]:
-    kind = "parquet" if file.url.endswith("parquet") else "arrow"
-    values = values_in(make_format(kind, Shape(fields=fields, **settings)).read(file, extent, Cursor()))
-    return [orjson.loads(value) if isinstance(value, str) else value for value in values]
-
-
-def shard(folder: Path, kind: str, **columns: Any) -> ShardFile:
-    path = folder / f"s.{kind}"
-    WRITERS[kind](path, pa.table(columns))
-    return file_of(path)
 
 
 @pytest.mark.parametrize("kind", WRITERS)
@@ -262,59 +227,6 @@ def test_of_arrow_only_the_projected_buffers_are_read(tmp_path: Path, form: str)
     file = file_of(path)
     assert records_in(file, LABEL, TEXT, classes=2) == [{"label": i % 2, "text": one} for i, one in enumerate(texts)]
     assert file.stats.bytes < 2 * sum(map(len, texts)) < file.size / 5
-
-
-@pytest.mark.parametrize("kind", ["arrow", "arrows"])
-def test_damage_of_a_column_names_its_batch_after_the_rows_before(tmp_path: Path, kind: str) -> None:
-    file = shard(tmp_path, kind, text=[f"text {i}" for i in range(ROWS)], label=[i % 2 for i in range(ROWS)])
-    data = bytearray((tmp_path / f"s.{kind}").read_bytes())
-    reader = make_format("arrow", Shape(fields=(LABEL, TEXT), classes=2))
-    pieces = reader.split(file, 1)
-    assert pieces is not None
-    offsets = np.arange(12, dtype="<i4")[1:] * 0  # those of the second batch: 11 texts of 7 bytes
-    wanted = np.cumsum([0, *(len(f"text {i}") for i in range(11, 22))]).astype("<i4").tobytes()
-    at = data.index(wanted)
-    data[at + 4 : at + 4 + len(offsets.tobytes())] = np.full(11, -5, "<i4").tobytes()
-    path = tmp_path / f"t.{kind}"
-    path.write_bytes(data)
-    values, error = until_corrupt(reader.read(file_of(path), WHOLE, Cursor()))
-    assert [orjson.loads(str(value))["text"] for value in values] == [f"text {i}" for i in range(11)]
-    assert "the column is damaged" in error.cause
-    assert error.where.startswith("byte ")
-
-
-@pytest.mark.parametrize("kind", ["arrow", "arrows"])
-def test_no_damaged_byte_of_an_arrow_shard_ends_in_anything_but_an_error_of_ours(tmp_path: Path, kind: str) -> None:
-    column = pa.array(["no", "yes", None] * 8).dictionary_encode()
-    shard(tmp_path, kind, text=["a", "é", None] * 8, label=column, messages=[CONVERSATION] * 24)
-    data = (tmp_path / f"s.{kind}").read_bytes()
-    reader = make_format("arrow", Shape(fields=(LABEL, TEXT, MESSAGES), labels=("no", "yes")))
-    draw = random.Random(0)
-    path = tmp_path / f"t.{kind}"
-    for _ in range(400):
-        broken = bytearray(data)
-        for _ in range(draw.choice([1, 1, 4])):
-            broken[draw.randrange(len(data))] = draw.randrange(256)
-        path.write_bytes(broken)
-        reader.split(file_of(path), 100)
-        try:
-            values_in(reader.read(file_of(path), WHOLE, Cursor()))
-        except (CorruptShardError, FieldError):
-            continue
-
-
-def test_damage_in_a_row_group_names_it_after_the_rows_before(tmp_path: Path) -> None:
-    table = pa.table({"text": [f"text {i}" for i in range(100)], "label": [i % 2 for i in range(100)]})
-    path = tmp_path / "s.parquet"
-    pq.write_table(table, path, row_group_size=50, use_dictionary=False)
-    data = bytearray(path.read_bytes())
-    start = pq.read_metadata(path).row_group(1).column(1).data_page_offset
-    data[start : start + 60] = b"\xff" * 60
-    path.write_bytes(data)
-    form = make_format("parquet", Shape(fields=(TEXT, LABEL), classes=2))
-    values, error = until_corrupt(form.read(file_of(path), WHOLE, Cursor()))
-    assert len(values) == 50
-    assert error.where == "row group 1"
 
 
 def test_a_dictionary_that_hides_large_rows_gives_bounded_chunks(tmp_path: Path) -> None:
