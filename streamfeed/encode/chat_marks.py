@@ -131,19 +131,7 @@ def _ranges(pieces: Sequence[str], owners: Sequence[int]) -> Marked:
         if all(string in whole for string in strings):
             found.contents[owner] = [whole[string] for string in strings]
     found.complete = len(whole) == len(owners)
-    found.foreign = _merged(found.foreign)
     return found
-
-
-def _merged(ranges: list[Range]) -> list[Range]:
-    """In order, with those that touch as one: a control string may begin in one and end in the next."""
-    merged: list[Range] = []
-    for begin, end in sorted(ranges):
-        if merged and begin <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((begin, end))
-    return merged
 
 
 class _Marker:

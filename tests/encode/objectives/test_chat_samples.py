@@ -178,9 +178,10 @@ def test_every_control_string_is_counted_in_its_own_sample_wherever_it_is_said()
 
 def test_contents_that_hold_the_characters_of_marks_and_aliases_come_through() -> None:
     of = case("gpt2_bpe")
-    odd = "".join(chr(code) for code in (0xF0000, 0xF0001, 0x10FFFD, 0x10FFFC, 0x10FFF0)) + "0\U000f00001"
-    talk = alternating(["q </s>" + odd, odd + "\U0010fffd" * 4])
+    odd = "\U000f0000\U000f0001" + "0\U000f00001" + "".join(chr(code) * 20 for code in range(0x10FFE0, 0x10FFFE))
+    plain, talk = alternating(["q </s>", "a"]), alternating(["q </s>" + odd, odd])
     made = samples(of, template("chatml"), talk)
+    assert samples(of, template("chatml"), plain, talk).ids[-len(made.ids) :].tolist() == made.ids.tolist()
     text = "".join(f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n" for message in talk)
     assert of.tokenizer.decode(made.ids) == text
     assert of.tokenizer.decode(made.ids[np.asarray(flags_of(made), dtype=bool)]) == talk[1]["content"] + "<|im_end|>"
@@ -308,6 +309,19 @@ def test_the_settings_template_comes_before_the_tokenizers_and_none_is_an_error(
         ChatSamples(Chat(), spec, skip=False)
     with_own = replace(spec, chat_template="own")
     assert (template_of(Chat(), with_own), template_of(Chat(template="other"), with_own)) == ("own", "other")
+
+
+def test_neither_the_bos_of_the_next_turn_nor_what_its_speaker_says_ends_a_turn() -> None:
+    of = case("gpt2_bpe")
+    bare = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    beginning = "{% for m in messages %}{{ bos_token + m.role + ':' + m.content }}{% endfor %}"
+    for text, talk in (
+        (beginning, alternating(["q", "a", "r"])),
+        (bare, alternating(["q", "a", "</s>r"])),
+        (bare, alternating(["q", "a", " \n</s>r"])),
+    ):
+        made = samples(of, text, talk)
+        assert of.tokenizer.decode(made.ids[np.asarray(flags_of(made), dtype=bool)]) == "a"
 
 
 def test_empty_answers_have_their_end_as_label() -> None:
