@@ -30,6 +30,7 @@ stays part empty, not to count."""
 
 
 _BITS = 32
+_MASK = (1 << _BITS) - 1
 """Bits of a bin's number beside what is left in it."""
 
 
@@ -44,35 +45,35 @@ class Fit(NamedTuple):
 def best_fit(lengths: NDArray[np.int64], room: int) -> Fit:
     """Put pieces into bins of ``room``: the longest first, each where least is left behind it; ties by number.
 
-    ``lengths``: int64 ``[pieces]``, from 1 to ``room``. Pieces of one length are placed together, so that the cost
-    depends on how many lengths there are as much as on how many pieces.
+    ``lengths``: int64 ``[pieces]``, from 1 to ``room``. Pieces of one length are placed together, so that short ones
+    cost less.
     """
     order = np.argsort(-lengths, kind="stable")
-    sizes, counts = np.unique(lengths, return_counts=True)
-    bins: list[int] = []
-    starts: list[int] = []
-    free: list[int] = []  # what is left in each bin that is not full, with its number in the low bits; sorted
-    count = 0
-    for length, pieces in zip(sizes[::-1].tolist(), counts[::-1].tolist(), strict=True):
-        left = pieces
-        while left:
-            at = bisect_left(free, length << _BITS)
-            if at < len(free):
-                space, index = divmod(free.pop(at), 1 << _BITS)
-            else:
-                space, index = room, count
-                count += 1
-            taken = 1 if left == 1 else min(left, space // length)
-            if taken == 1:
-                bins.append(index)
-                starts.append(room - space)
-            else:
-                bins += [index] * taken
-                starts += range(room - space, room - space + taken * length, length)
-            left -= taken
-            space -= taken * length
-            if space:
-                insort(free, (space << _BITS) + index)
+    sizes = lengths[order].tolist()
+    alone = int(np.count_nonzero(2 * lengths > room))  # no two of these share a bin
+    bins = list(range(alone))
+    starts = [0] * alone
+    # What is left in each bin that is not full, with its number in the low bits; sorted.
+    free = sorted((room - size << _BITS) + index for index, size in enumerate(sizes[:alone]) if size < room)
+    count = at = alone
+    while at < len(sizes):
+        size = sizes[at]
+        found = bisect_left(free, size << _BITS)
+        if found < len(free):
+            code = free.pop(found)
+            space, index = code >> _BITS, code & _MASK
+        else:
+            space, index = room, count
+            count += 1
+        fits = True
+        while fits:
+            bins.append(index)
+            starts.append(room - space)
+            space -= size
+            at += 1
+            fits = space >= size and at < len(sizes) and sizes[at] == size  # this bin is the best for it as well
+        if space:
+            insort(free, (space << _BITS) + index)
     fit = Fit(np.empty(len(order), dtype=np.int64), np.empty(len(order), dtype=np.int64), count)
     fit.bin[order] = bins
     fit.start[order] = starts
