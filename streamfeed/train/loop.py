@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import shlex
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from torch import Tensor
 from streamfeed.errors import StreamfeedError
 from streamfeed.loader.loader import StreamLoader
 from streamfeed.train.atomic import write_file
+from streamfeed.train.evaluate import Evaluation
 from streamfeed.train.job import Job, make_accelerator, rows_to_skip, set_up, settle
 from streamfeed.train.metrics import Meter, MetricsLog, read_metrics
 from streamfeed.train.snapshot import Position, read_position
@@ -49,15 +51,19 @@ def train(config: RunConfig, run: RunFolder, start: Checkpoint | None, reporter:
     accumulate = micro_batches(position.global_batch_size, config.loader.batch_size, world)
     to_skip = rows_to_skip(config.train.skip_rows, position.skipped_rows, config.loader.batch_size * world)
 
-    # The stream, each rank its own rows.
-    with StreamLoader(
-        config.data.stream(),
-        config.loader.batch_size,
-        num_workers=config.loader.num_workers,
-        rank=accelerator.process_index,
-        world_size=world,
-        pad_to_multiple_of=config.loader.pad_to_multiple_of,
-    ) as loader:
+    # The stream, each rank its own rows; and that of held-out data, if any.
+    held_out = Evaluation(config, accelerator) if config.eval.uri is not None else nullcontext()
+    with (
+        held_out as evaluation,
+        StreamLoader(
+            config.data.stream(),
+            config.loader.batch_size,
+            num_workers=config.loader.num_workers,
+            rank=accelerator.process_index,
+            world_size=world,
+            pad_to_multiple_of=config.loader.pad_to_multiple_of,
+        ) as loader,
+    ):
         if stream is not None:
             loader.load_state_dict(stream)
         job = set_up(config, run, loader, start, position, accelerator)
@@ -69,18 +75,20 @@ def train(config: RunConfig, run: RunFolder, start: Checkpoint | None, reporter:
             reporter.note(f"stepping over {to_skip:,} rows of the stream before step {position.step + 1}")
             job.step_over(batches, to_skip)
         meter = Meter()
-        reporter.begin(position.step, config.train.max_steps)
+        reporter.begin(position.step, config.train.max_steps, job.loss.unit)
         with MetricsLog(run.metrics if accelerator.is_main_process else None) as metrics:
-            _learn(job, batches, accumulate, _Log(metrics, reporter, meter))
-        saved = job.save()
-        summary = _summary(job, saved) | meter.total()
+            log = _Log(metrics, reporter, meter)
+            _learn(job, batches, accumulate, log, evaluation)
+            saved = job.save()
+            score = log.held_out(job, evaluation) if evaluation is not None else {}
+        summary = _summary(job, saved) | meter.total() | score
         if accelerator.is_main_process:
             write_file(run.summary, json.dumps(summary, indent=1) + "\n")
     return summary
 
 
-def _learn(job: Job, batches: Iterator[Batch], accumulate: int, log: _Log) -> None:
-    """Take optimizer steps until ``train.max_steps``, or the end of a finite stream."""
+def _learn(job: Job, batches: Iterator[Batch], accumulate: int, log: _Log, evaluation: Evaluation | None) -> None:
+    """Take optimizer steps until ``train.max_steps``, or the end of a finite stream; score in between."""
     options, position = job.config.train, job.position
     while position.step < options.max_steps:
         # Data: the micro-batches of one optimizer step; fewer in the last step of a finite stream.
@@ -107,6 +115,8 @@ def _learn(job: Job, batches: Iterator[Batch], accumulate: int, log: _Log) -> No
 
         # Report and keep.
         log.step(job, labels, loss, norm, rate)
+        if evaluation is not None and evaluation.due(position.step):
+            log.held_out(job, evaluation)
         if options.checkpoint_every and position.step % options.checkpoint_every == 0:
             log.finite(job, loss)
             log.sync()
@@ -122,6 +132,7 @@ class _Log:
     reporter: Reporter
     meter: Meter
     _pending: Callable[[], None] | None = None
+    _scored: tuple[int, dict[str, Any]] | None = None
 
     def step(self, job: Job, labels: int, loss: Tensor, norm: Tensor, rate: float) -> None:
         """Note a step; write it out where it is one to log. Reading the loss waits for the device, so not always."""
@@ -141,6 +152,20 @@ class _Log:
                 "--train.lr, or with --train.skip_rows to step over the rows behind that checkpoint"
             )
         return value
+
+    def held_out(self, job: Job, evaluation: Evaluation) -> dict[str, Any]:
+        """Score the held-out data and note it, unless that was done at this step; return the figures."""
+        step = job.position.step
+        if self._scored is None or self._scored[0] != step:
+            self.close()
+            with self.meter.aside():
+                score = evaluation.score(job)
+            self._scored = step, score.line()
+            logged = read_metrics(job.run.metrics)  # a finished run that is resumed has the line
+            if not any(line["step"] == step and "eval_loss" in line for line in logged):
+                self.metrics.write({"step": step, **score.line()})
+            self.reporter.scored(step, score.line())
+        return self._scored[1]
 
     def sync(self) -> None:
         """Bring the lines to the disk."""
@@ -181,7 +206,8 @@ def _note_end(job: Job) -> None:
 def _describe(job: Job, accumulate: int) -> str:
     size = sum(parameter.numel() for parameter in job.model.parameters())
     at = f"from step {job.position.step} " if job.position.step else ""
-    rows = f"{job.position.global_batch_size} rows of {job.config.data.seq_len} tokens a step"
+    most = "up to " if job.config.data.packing == "none" else ""
+    rows = f"{job.position.global_batch_size} rows of {most}{job.config.data.seq_len} tokens a step"
     split = f"{accumulate} x {job.config.loader.batch_size} on {job.accelerator.num_processes} rank(s)"
     return (
         f"Training {size / 1e6:.1f} M parameters {at}on {job.accelerator.device}: {rows} ({split}), into {job.run.path}"
@@ -189,7 +215,7 @@ def _describe(job: Job, accumulate: int) -> str:
 
 
 def _summary(job: Job, saved: Checkpoint) -> dict[str, Any]:
-    lines = read_metrics(job.run.metrics)
+    lines = [line for line in read_metrics(job.run.metrics) if "loss" in line]
     finished = job.position.step >= job.config.train.max_steps and not job.ended
     more = f" --train.max_steps {2 * job.position.step}" if finished else ""
     return {
@@ -198,6 +224,7 @@ def _summary(job: Job, saved: Checkpoint) -> dict[str, Any]:
         "loss_start": lines[0]["loss"] if lines else None,
         "loss_end": lines[-1]["loss"] if lines else None,
         "tokens": job.position.tokens,
+        "unit": job.loss.unit,
         "skipped_rows": job.position.skipped_rows,
         "not_trained_on": job.loader.report().summary(),
         "checkpoint": str(saved.path),

@@ -82,6 +82,17 @@ class Meter:
             self._total.waited += spent
             self._lap.waited += spent
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Leave the time inside out of all figures: it was not spent on training."""
+        begin = self._clock()
+        try:
+            yield
+        finally:
+            spent = self._clock() - begin
+            self._total.start += spent
+            self._lap.start += spent
+
     def add(self, tokens: int) -> None:
         """Count tokens trained on."""
         self._total.tokens += tokens

@@ -26,6 +26,7 @@ class Reporter:
         self._bar: Progress | None = None
         self._task = TaskID(0)
         self._total = 0
+        self._unit = "tokens"
 
     def __enter__(self) -> Self:
         return self
@@ -44,9 +45,10 @@ class Reporter:
         if self._enabled:
             self._console.print(escape(text), highlight=False)
 
-    def begin(self, step: int, total: int) -> None:
-        """Start the bar at ``step`` of ``total``."""
+    def begin(self, step: int, total: int, unit: str = "tokens") -> None:
+        """Start the bar at ``step`` of ``total``; labels are called ``unit``."""
         self._total = total
+        self._unit = unit
         if not (self._enabled and self._console.is_terminal):
             return
         self._bar = Progress(
@@ -67,13 +69,16 @@ class Reporter:
 
     def figures(self, line: dict[str, Any]) -> None:
         """Show the figures of a logged step."""
-        text = (
-            f"loss {line['loss']:.4f}  {_count(line['tokens_per_s'])} tokens/s  data wait {line['data_wait_pct']:.1f} %"
-        )
+        speed = f"{_count(line['tokens_per_s'])} {self._unit}/s"
+        text = f"loss {line['loss']:.4f}  {speed}  data wait {line['data_wait_pct']:.1f} %"
         if self._bar is not None:
             self._bar.update(self._task, figures=text)
         elif self._enabled:
             self._console.print(f"step {line['step']}/{self._total}  {text}", highlight=False)
+
+    def scored(self, step: int, line: dict[str, Any]) -> None:
+        """Show a held-out score."""
+        self.note(f"step {step}/{self._total}  held out: {_score(line, self._unit)}")
 
     def summary(self, summary: dict[str, Any]) -> None:
         """Show the end: what was learnt, how fast, where it is, how to go on."""
@@ -94,16 +99,23 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     rows = [
         ("steps", f"{summary['step']:,} (ended by {summary['ended_by']})"),
         ("loss", loss),
-        ("tokens", f"{summary['tokens']:,} labels trained on"),
-        ("speed", f"{_count(summary['tokens_per_s'])} tokens/s over {summary['seconds']:.0f} s"),
+        (summary["unit"], f"{summary['tokens']:,} labels trained on"),
+        ("speed", f"{_count(summary['tokens_per_s'])} {summary['unit']}/s over {summary['seconds']:.0f} s"),
         ("data wait", f"{summary['data_wait_pct']:.1f} % of step time"),
         ("checkpoint", str(summary["checkpoint"])),
     ]
+    if "eval_loss" in summary:
+        rows.insert(2, ("held out", _score(summary, summary["unit"])))
     if summary["not_trained_on"]:
-        rows.insert(3, ("not trained on", summary["not_trained_on"]))
+        rows.insert(-3, ("not trained on", summary["not_trained_on"]))
     if summary["skipped_rows"]:
-        rows.insert(3, ("stepped over", f"{summary['skipped_rows']:,} rows (train.skip_rows)"))
+        rows.insert(-3, ("stepped over", f"{summary['skipped_rows']:,} rows (train.skip_rows)"))
     return rows
+
+
+def _score(line: dict[str, Any], unit: str) -> str:
+    right = f", accuracy {line['eval_accuracy']:.4f}" if "eval_accuracy" in line else ""
+    return f"loss {line['eval_loss']:.4f}{right} on {line['eval_labels']:,} {unit}"
 
 
 def _count(value: float) -> str:

@@ -47,6 +47,9 @@ class FakeLoader:
             FakeLoader.handed_out.extend(rows)
             yield collate([row(g, self._config.seq_len, empty=end is not None and g >= end) for g in rows])
 
+    def reset(self) -> None:
+        self._row = 0
+
     def report(self) -> Report:
         return Report()
 
