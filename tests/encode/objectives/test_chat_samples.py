@@ -189,11 +189,12 @@ def test_contents_that_hold_the_characters_of_marks_and_aliases_come_through() -
 
 def test_what_a_template_strips_of_a_thought_is_no_label_and_what_it_keeps_is() -> None:
     of = case("gpt2_bpe")
-    talk = alternating(["q", "<think>hm</think>\n\nanswer", "q </s>", "<think>\n</think>", "q", "plain"])
+    talk = alternating(["q", "<think>hm</think>\n\nan </s> answer", "q </s>", "<think>\n</think>", "q", "plain"])
     made = samples(of, template("thinking"), talk)
     said = of.tokenizer.decode(made.ids[np.asarray(flags_of(made), dtype=bool)])
-    assert said == "answer<|im_end|><|im_end|>plain<|im_end|>"
-    assert made.counts["controls"].tolist() == [1]
+    assert said == "an </s> answer<|im_end|><|im_end|>plain<|im_end|>"
+    assert made.counts["controls"].tolist() == [2]
+    assert of.spec.eos_id not in made.ids
 
 
 REASONING = (
