@@ -92,7 +92,7 @@ class StreamLoader:
         self._cache_dir = default_cache_dir() if cache_dir is None else cache_dir
         alone = functools.partial(once, world_size=self.world_size)
         self._resolved = Resolved(config, once=alone, plan=plan, cache_dir=self._cache_dir)
-        self._verdict = alone(lambda: verdict_for(config.objective, self.tokenizer, self._cache_dir))
+        self._verdict = alone(lambda: verdict_for(config.objective, self.tokenizer, config.seq_len, self._cache_dir))
         self._stats = ReadStats()
         self._workers: list[RemoteWorker] = []
         self._stop = weakref.finalize(self, stop_workers, self._workers, os.getpid())

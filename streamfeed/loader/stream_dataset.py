@@ -68,7 +68,9 @@ class StreamDataset(IterableDataset[Row]):
         alone = functools.partial(once, world_size=self.world_size)
         resolved = Resolved(config, once=alone, cache_dir=self._cache_dir)
         self.tokenizer = resolved.tokenizer
-        self._verdict = alone(lambda: verdict_for(config.objective, resolved.tokenizer, self._cache_dir))
+        self._verdict = alone(
+            lambda: verdict_for(config.objective, resolved.tokenizer, config.seq_len, self._cache_dir)
+        )
         self._plan = resolved.plan()
         self._share = Share(self._plan.lanes, self.rank, self.world_size)
         self._base = StreamState(self._plan.fingerprint, versions=self._plan.versions())

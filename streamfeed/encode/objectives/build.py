@@ -24,15 +24,18 @@ def uses_engine(settings: Settings) -> bool:
     return not isinstance(settings, Chat | Classification | Mlm)
 
 
-def verdict_for(settings: Settings, spec: TokenizerSpec, cache_dir: Path | None) -> Verdict:
+def verdict_for(settings: Settings, spec: TokenizerSpec, seq_len: int, cache_dir: Path | None) -> Verdict:
     """Return the verdict on the fast engine, which is proven only where the objective uses it.
 
-    Raises :class:`~streamfeed.errors.ConfigError` where the tokenizer lacks the EOS that the objective needs.
+    Raises :class:`~streamfeed.errors.ConfigError` where the tokenizer lacks what the objective needs: here, before any
+    worker finds out.
     """
-    if not uses_engine(settings):
-        return Verdict("huggingface", f"{type(settings).__name__} needs what only Hugging Face's own tokenizer says")
-    assert spec.frame
-    return prove(spec, cache_dir)
+    if uses_engine(settings):
+        assert spec.frame  # which raises where there is no EOS
+        return prove(spec, cache_dir)
+    verdict = Verdict("huggingface", f"{type(settings).__name__} needs what only Hugging Face's own tokenizer says")
+    build_objective(settings, spec, verdict, seq_len=seq_len)
+    return verdict
 
 
 def has_flags(settings: Settings, spec: TokenizerSpec) -> bool:
