@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,15 +13,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from streamfeed.encode.controls import ControlCounter
     from streamfeed.encode.frame import Frame
     from streamfeed.encode.protocol import Engine
     from streamfeed.objectives import PromptCompletion
 
 __all__ = ["PromptCompletionSamples"]
-
-
-class _Counter(Protocol):
-    def count(self, texts: Sequence[str]) -> NDArray[np.int64]: ...
 
 
 class PromptCompletionSamples:
@@ -33,7 +30,7 @@ class PromptCompletionSamples:
     """
 
     def __init__(
-        self, settings: PromptCompletion, engine: Engine, frame: Frame, counter: _Counter | None = None
+        self, settings: PromptCompletion, engine: Engine, frame: Frame, counter: ControlCounter | None = None
     ) -> None:
         self._all = settings.train_on == "all"
         self._engine = engine
@@ -71,7 +68,5 @@ class PromptCompletionSamples:
         return flags
 
     def _counts(self, texts: Sequence[str]) -> dict[str, NDArray[np.int64]]:
-        if self._counter is None:
-            return {}
-        controls = self._counter.count(texts).reshape(-1, 2).sum(axis=1)
-        return {"controls": controls} if controls.any() else {}
+        controls = None if self._counter is None else self._counter.count(texts)
+        return {} if controls is None else {"controls": controls.reshape(-1, 2).sum(axis=1)}

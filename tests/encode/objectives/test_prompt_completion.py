@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from streamfeed.encode.controls import ControlCounter
 from streamfeed.encode.frame import Frame
 from streamfeed.encode.huggingface import HuggingFaceEngine
 from streamfeed.encode.objectives.prompt_completion import PromptCompletionSamples
 from streamfeed.encode.objectives.protocol import LOSS, Samples
+from streamfeed.encode.tokenizer import TokenizerSpec
 from streamfeed.objectives import PromptCompletion
 from tests.tokenizers_for_tests import bpe_json
 
@@ -56,11 +57,8 @@ def test_a_sample_is_the_prompts_tokens_and_the_completions_framed_once(
 
 
 def test_control_strings_are_counted_by_sample_where_a_counter_is_given() -> None:
-    class Counter:
-        def count(self, texts: list[str]) -> Any:
-            return np.asarray([text.count("<|endoftext|>") for text in texts], dtype=np.int64)
-
-    made = encode([("<|endoftext|>", "a<|endoftext|>"), ("b", "c"), ("d", "<|endoftext|>")], None, Counter())
+    counter = ControlCounter(TokenizerSpec(bpe_json(), "", EOS_ID, None, None, 1000, "bpe"))
+    made = encode([("<|endoftext|>", "a<|endoftext|>"), ("b", "c"), ("d", "<|endoftext|>")], None, counter)
     assert made.counts["controls"].tolist() == [2, 0, 1]
-    assert encode([("b", "c")], None, Counter()).counts == {}
+    assert encode([("b", "c")], None, counter).counts == {}
     assert made.ids.tolist().count(EOS_ID) == 3
