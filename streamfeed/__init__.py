@@ -14,10 +14,31 @@ if TYPE_CHECKING:
     from streamfeed.errors import StreamfeedError
     from streamfeed.loader.loader import StreamLoader
     from streamfeed.loader.stream_dataset import StreamDataset
+    from streamfeed.objectives import Chat, Classification, Lm, Map, Mlm, PromptCompletion
 
-__all__ = ["RetryPolicy", "Source", "StreamConfig", "StreamDataset", "StreamLoader", "StreamfeedError", "merge_states"]
+__all__ = [
+    "Chat",
+    "Classification",
+    "Lm",
+    "Map",
+    "Mlm",
+    "PromptCompletion",
+    "RetryPolicy",
+    "Source",
+    "StreamConfig",
+    "StreamDataset",
+    "StreamLoader",
+    "StreamfeedError",
+    "merge_states",
+]
 
 _HOMES = {
+    "Chat": "streamfeed.objectives",
+    "Classification": "streamfeed.objectives",
+    "Lm": "streamfeed.objectives",
+    "Map": "streamfeed.objectives",
+    "Mlm": "streamfeed.objectives",
+    "PromptCompletion": "streamfeed.objectives",
     "RetryPolicy": "streamfeed.config",
     "Source": "streamfeed.config",
     "StreamConfig": "streamfeed.config",

@@ -70,9 +70,9 @@ class BatchArrays:
     def finish(self, lengths: NDArray[np.int32], starts: Sequence[NDArray[np.int64]], pad: int) -> NDArray[np.int64]:
         """Derive labels and positions once all rows are in; return where pieces begin, sorted, as ``starts`` are.
 
-        Those are the starts, the rows' own, and what pads a row. ``lengths``: int32 ``[rows]``, what counts of each
-        row. ``starts``: where documents start, as ``row * seq_len + column``, in any order; row starts need not be
-        among them.
+        Those are the starts, the rows' own, and what pads a row; some may be there twice. ``lengths``: int32
+        ``[rows]``, what counts of each row. ``starts``: where documents start, as ``row * seq_len + column``, in any
+        order; row starts need not be among them.
         """
         rows, seq_len = self.input_ids.shape
         total = rows * seq_len

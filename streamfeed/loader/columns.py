@@ -176,4 +176,4 @@ def _cu_seqlens(rows: _Rows, width: int) -> NDArray[np.int32]:
     row, column = np.divmod(rows.pieces, rows.arrays.input_ids.shape[1])
     inside = column < width
     begins = row[inside] * width + column[inside]
-    return np.append(begins, len(rows.lengths) * width).astype(np.int32)
+    return np.append(np.unique(begins), len(rows.lengths) * width).astype(np.int32)

@@ -55,7 +55,8 @@ def asked_of(source: Source) -> dict[str, Any]:
     """Describe what a source's settings say of its rows, whatever its shards are."""
     asked: dict[str, Any] = {"text": source.text, "weight": float(source.weight)}
     if source.mapping is not None:
-        asked["map"] = [source.mapping.name, source.mapping.batched, source.mapping.version, *(source.fields or ())]
+        named, fields = source.mapping, None if source.fields is None else list(source.fields)
+        asked["map"] = {"name": named.name, "batched": named.batched, "version": named.version, "fields": fields}
     return asked
 
 
@@ -97,11 +98,17 @@ def differences(saved: Mapping[str, Any], current: Mapping[str, Any], prefix: st
         old, new = saved.get(key), current.get(key)
         if old == new:
             continue
-        if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        if isinstance(old, dict) and isinstance(new, dict):
+            lines += differences(old, new, f"{prefix}{key}.")
+        elif _of_dicts(old) and _of_dicts(new) and len(old) == len(new):
             for index, (before, after) in enumerate(zip(old, new, strict=True)):
                 lines += differences(before, after, f"{prefix}{key}[{index}].")
-        elif isinstance(old, list) and isinstance(new, list):
+        elif _of_dicts(old) and _of_dicts(new):
             lines.append(f"{prefix}{key}: {len(old)} in the state, {len(new)} now")
         else:
             lines.append(f"{prefix}{key}: {old!r} in the state, {new!r} now")
     return lines
+
+
+def _of_dicts(value: Any) -> bool:  # noqa: ANN401 - JSON
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from streamfeed.encode.controls import ControlCounter
 from streamfeed.encode.engines import CHECK_EVERY, build_engine
 from streamfeed.encode.proof import Verdict, prove
 from streamfeed.objectives import Chat, Classification, Mlm, PromptCompletion
@@ -70,19 +71,20 @@ def build_objective(
         from streamfeed.encode.objectives.chat import ChatSamples
 
         return ChatSamples(settings, spec, skip)
+    controls = ControlCounter(spec)
     if isinstance(settings, Classification):
         from streamfeed.encode.objectives.classification import ClassificationSamples
 
-        return ClassificationSamples(spec, seq_len, settings.text_pair is not None)
+        return ClassificationSamples(spec, seq_len, settings.text_pair is not None, controls)
     if isinstance(settings, Mlm):
         from streamfeed.encode.objectives.mlm import MlmSamples
 
-        return MlmSamples(spec)
+        return MlmSamples(spec, controls)
     engine = build_engine(spec, verdict, check_every=check_every, on_mismatch=on_mismatch)
     if isinstance(settings, PromptCompletion):
         from streamfeed.encode.objectives.prompt_completion import PromptCompletionSamples
 
-        return PromptCompletionSamples(settings, engine, spec.frame)
+        return PromptCompletionSamples(settings, engine, spec.frame, controls)
     from streamfeed.encode.objectives.lm import LmSamples
 
-    return LmSamples(engine)
+    return LmSamples(engine, controls)

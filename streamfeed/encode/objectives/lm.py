@@ -9,16 +9,21 @@ from streamfeed.encode.objectives.protocol import Samples
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from streamfeed.encode.controls import ControlCounter
     from streamfeed.encode.protocol import Engine
 
 __all__ = ["LmSamples"]
 
 
 class LmSamples:
-    """Encodes texts, alone or as the field ``text`` of records, with ``engine``."""
+    """Encodes texts, alone or as the field ``text`` of records, with ``engine``.
 
-    def __init__(self, engine: Engine) -> None:
+    ``controls`` counts the control strings in texts, which stay text.
+    """
+
+    def __init__(self, engine: Engine, controls: ControlCounter | None = None) -> None:
         self._engine = engine
+        self._controls = controls
 
     def encode(self, records: Sequence[Mapping[str, Any]]) -> Samples:
         """Encode records; see :class:`~streamfeed.encode.objectives.protocol.Objective`."""
@@ -27,4 +32,5 @@ class LmSamples:
     def encode_texts(self, texts: Sequence[str]) -> Samples:
         """Encode texts."""
         encoded = self._engine.encode(texts)
-        return Samples(encoded.ids, encoded.offsets)
+        controls = None if self._controls is None else self._controls.count(texts)
+        return Samples(encoded.ids, encoded.offsets, counts={} if controls is None else {"controls": controls})
