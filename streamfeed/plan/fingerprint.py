@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 import xxhash
 
@@ -110,5 +110,5 @@ def differences(saved: Mapping[str, Any], current: Mapping[str, Any], prefix: st
     return lines
 
 
-def _of_dicts(value: Any) -> bool:  # noqa: ANN401 - JSON
+def _of_dicts(value: object) -> TypeGuard[list[dict[str, Any]]]:
     return isinstance(value, list) and all(isinstance(item, dict) for item in value)

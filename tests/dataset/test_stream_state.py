@@ -69,7 +69,7 @@ def test_states_of_unequal_passes_ends_versions_and_streams_are_not_merged(confi
     for changes, message in (
         ({"pass": 1}, "pass 1"),
         ({"ended": True}, "same step"),
-        ({"version": 2}, "version 2, this streamfeed reads 1"),
+        ({"version": 1}, "version 1, this streamfeed reads 2"),
         ({"fingerprint": {**two["fingerprint"], "seed": 5}}, "seed: 0 in the state, 5 now"),
     ):
         with pytest.raises(StateError, match=message):
