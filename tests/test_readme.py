@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import re
 import shlex
 from pathlib import Path
@@ -13,10 +14,12 @@ import pytest
 import torch
 
 from streamfeed.train.flags import Arguments, parse
-from tests.corpora import texts_with_ids, write_corpus
+from tests.corpora import texts_with_ids, write_corpus, write_records
 from tests.streams import CACHE
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from streamfeed.train.config import RunConfig
 
 ROOT = Path(__file__).parent.parent
@@ -48,7 +51,7 @@ def test_the_lines_of_python_run_and_the_resumed_loader_gives_the_next_row() -> 
         seen.append(batch)
         return SimpleNamespace(loss=torch.zeros(()))
 
-    (code,) = blocks("python")
+    code, _ = blocks("python")
     names: dict[str, Any] = {"model": model}
     exec(compile(code, "README.md", "exec"), names)
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
@@ -58,6 +61,20 @@ def test_the_lines_of_python_run_and_the_resumed_loader_gives_the_next_row() -> 
         following = [next(iter(again)) for _ in range(2)]
     for name in ("input_ids", "labels", "position_ids"):
         assert torch.equal(rows[name], torch.cat([batch[name] for batch in following]))
+
+
+@pytest.mark.usefixtures("here")
+def test_the_lines_about_conversations_run(tokenizer: PreTrainedTokenizerBase, one_engine: None) -> None:
+    turns = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "Because."}]
+    write_records("parquet", Path("sft/0.parquet"), [{"messages": turns}] * 40)
+    spoken = copy.deepcopy(tokenizer)
+    spoken.chat_template = "{% for turn in messages %}<{{ turn.role }}> {{ turn.content }}\n{% endfor %}"
+    names: dict[str, Any] = {"tokenizer": spoken}
+    exec(compile(blocks("python")[1], "README.md", "exec"), names)
+    batch = next(iter(names["loader"]))
+    assert batch["input_ids"].shape == (4, 4096)
+    assert batch["cu_seqlens"][-1] == batch["input_ids"].numel()
+    assert 0 < (batch["labels"] >= 0).float().mean() < 0.5
 
 
 def settings_of(words: list[str]) -> RunConfig:
