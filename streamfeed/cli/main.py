@@ -32,11 +32,18 @@ def _train(words: Sequence[str]) -> int:
     return train(words)
 
 
+def _inspect(words: Sequence[str]) -> int:
+    from streamfeed.cli.inspect import main as inspect
+
+    return inspect(words)
+
+
 def _usage() -> str:
     lines = [f"  {name:<12}{text}" for name, (text, _) in _COMMANDS.items()]
     return "usage: streamfeed COMMAND [--help | FLAGS]\n\ncommands:\n" + "\n".join(lines) + "\n"
 
 
 _COMMANDS: dict[str, tuple[str, Callable[[Sequence[str]], int]]] = {
-    "train": ("train a causal language model on a stream; without flags: the demo", _train),
+    "train": ("train a language model or a classifier on a stream; without flags: the demo", _train),
+    "inspect": ("show what the first rows of a stream decode to, without a model", _inspect),
 }

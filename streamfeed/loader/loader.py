@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from streamfeed.config import StreamConfig
+    from streamfeed.encode.proof import Verdict
     from streamfeed.encode.tokenizer import TokenizerSpec
     from streamfeed.loader.columns import Column
     from streamfeed.loader.memory import Batch
@@ -109,6 +110,11 @@ class StreamLoader:
     def plan(self) -> Plan:
         """The plan: sources, units, lanes and the fingerprint."""
         return self._plan
+
+    @property
+    def verdict(self) -> Verdict:
+        """The tokenizer engine that encodes, and why it is that one."""
+        return self._verdict
 
     def _use(self, plan: Plan) -> None:
         """Make ``plan`` the loader's, at the beginning of the stream."""
