@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from streamfeed.lane.pack import Packed
 
 SPAN = 10_000
+GOLDEN_ROWS = [96, 96, 33]
+GOLDEN_BEST_FIT = "9285d52d9c894a2f"
 LENGTHS = st.lists(st.integers(0, 30), max_size=60)
 
 
@@ -152,6 +155,17 @@ def test_long_documents_do_not_come_first() -> None:
     half = len(longest) // 2
     assert abs(np.mean(longest[:half]) - np.mean(longest[half:])) < 0.2 * np.mean(longest)
     assert block_rows(packed(lengths, 256, lane=1)[0]) != block_rows(parts[0])
+
+
+def test_the_rows_of_a_small_window_are_these() -> None:
+    """Golden values: raise ORDER_VERSION where they change."""
+    lengths = [(7 * i * i + 3 * i) % 50 + 1 for i in range(600)]
+    parts = packed(lengths, 64, lane=3)
+    assert [len(part) for part in parts] == GOLDEN_ROWS
+    digest = xxhash.xxh3_64()
+    for part in parts:
+        digest.update(part.ids.tobytes() + part.starts.tobytes())
+    assert digest.hexdigest() == GOLDEN_BEST_FIT
 
 
 def _lengths(part: Packed) -> NDArray[np.int32]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,3 +75,10 @@ def test_rows_that_follow_each_other_have_about_the_same_length_in_all_lanes_at_
     assert np.ptp(rounds, axis=1).mean() < 60  # of 500, were they not grouped
     means = rounds.mean(axis=1)
     assert np.abs(np.diff(means)).mean() > 80  # short and long turn about: no drift
+
+
+def test_the_groups_of_a_small_stream_are_these() -> None:
+    """Golden values: raise ORDER_VERSION where they change."""
+    lengths = [(7 * i * i + 3 * i) % 50 + 1 for i in range(2 * GROUP_ROWS)]
+    parts, _ = packed(GroupPacker(64, 7, 0), lengths)
+    assert xxhash.xxh3_64_hexdigest(b"".join(part.ids.tobytes() for part in parts)) == "9c7a042adda65ea6"
