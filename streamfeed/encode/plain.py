@@ -22,6 +22,8 @@ __all__ = ["PlainEncoder"]
 class PlainEncoder:
     """Encodes texts with Hugging Face ``tokenizers``, adding nothing; a control string inside a text is text."""
 
+    name = "huggingface"
+
     def __init__(self, spec: TokenizerSpec) -> None:
         parsed = json.loads(spec.json)
         parsed["post_processor"] = None  # it adds special tokens and trims offsets: neither is wanted

@@ -18,10 +18,12 @@ class Encoded(NamedTuple):
 
     ``ids`` is int32 of shape ``[tokens]``, ``offsets`` int64 of shape ``[texts + 1]``. A text that holds tokens has one
     EOS behind it, and a BOS before it where the tokenizer puts one there; control strings inside the texts are text.
+    ``long``: int64 of shape ``[texts]``, 1 for those that were encoded in several parts; None where there is none.
     """
 
     ids: NDArray[np.int32]
     offsets: NDArray[np.int64]
+    long: NDArray[np.int64] | None = None
 
 
 class Engine(Protocol):
