@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
+from streamfeed.cli.inspect import _own_flags
 from streamfeed.train.flags import Arguments, parse
 from tests.corpora import texts_with_ids, write_corpus, write_records
 from tests.streams import CACHE
@@ -86,9 +87,16 @@ def test_the_flags_of_the_main_job_are_flags(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "mixture.yaml").write_text(blocks("yaml")[0])
     found = re.findall(r"python -m streamfeed\.train(.*?)(?: +#.*)?(?:$|`)", README.replace("\\\n", ""), re.MULTILINE)
     commands = [shlex.split(words) for words in found if words.strip()]
-    assert len(commands) == 5
+    assert len(commands) == 7
     for words in commands:
         settings_of(words)
+
+
+def test_the_flags_of_inspect_are_flags() -> None:
+    (words,) = re.findall(r"^streamfeed inspect (.*)$", README.replace("\\\n", ""), re.MULTILINE)
+    rows, as_json, rest = _own_flags(shlex.split(words))
+    assert (rows, as_json) == (2, False)
+    settings_of(rest).check()
 
 
 def test_the_yaml_is_a_config_of_the_main_job(tmp_path: Path) -> None:

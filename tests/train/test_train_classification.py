@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import re
+import shlex
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,30 +16,16 @@ from streamfeed.train.metrics import read_metrics
 from tests.tokenizers_for_tests import build_bert
 from tests.train.jobs import finish, start
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 KEYS = ["buffer", "class", "command", "compile"]
 FILLERS = ["action", "also", "before", "best", "block", "break", "cache", "call"]
-FLAGS: dict[str, object] = {
-    "data.uri": "train.parquet",
-    "data.text": "sentence1",
-    "data.objective": "classification",
-    "data.classification.text_pair": "sentence2",
-    "data.classification.classes": 2,
-    "data.packing": "none",
-    "data.seq_len": 32,
-    "loader.batch_size": 32,
-    "loader.num_workers": 0,
-    "model.hidden_size": 64,
-    "model.num_layers": 2,
-    "model.num_heads": 4,
-    "train.max_steps": 300,
-    "train.lr": 2e-3,
-    "train.warmup_steps": 30,
-    "train.log_every": 50,
-    "eval.uri": "held_out.parquet",
-}
+README = (Path(__file__).parent.parent.parent / "README.md").read_text(encoding="utf-8")
+
+
+def command() -> list[str]:
+    """Return the flags of the README's command."""
+    commands = re.findall(r"^python -m streamfeed\.train (.*)$", README.replace("\\\n", ""), re.MULTILINE)
+    (words,) = [words for words in commands if "objective classification" in words]
+    return shlex.split(words)
 
 
 def write_pairs(path: Path, rows: int, seed: int) -> None:
@@ -64,18 +52,20 @@ def write_pairs(path: Path, rows: int, seed: int) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.timeout(300)  # 20 s on a core of its own
-def test_a_classifier_learns_a_rule_of_sentence_pairs_better_than_chance(tmp_path: Path) -> None:
-    write_pairs(tmp_path / "train.parquet", 3700, seed=0)
-    write_pairs(tmp_path / "held_out.parquet", 500, seed=1)
+@pytest.mark.timeout(300)  # half a minute on a core of its own
+def test_the_command_of_the_readme_learns_a_rule_of_sentence_pairs(tmp_path: Path) -> None:
+    (tmp_path / "pairs").mkdir()
+    write_pairs(tmp_path / "pairs/train.parquet", 3700, seed=0)
+    write_pairs(tmp_path / "pairs/held_out.parquet", 500, seed=1)
     tokenizer = build_bert(tmp_path / "bert")
-    said = finish(start(tmp_path, tokenizer, "--train.output_dir=run", flags=FLAGS))
-    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    said = finish(start(tmp_path, tokenizer, *command(), "--loader.num_workers=0", flags={}))
+    summary = json.loads((tmp_path / "runs/pairs/summary.json").read_text())
     assert summary["eval_labels"] == 500
     assert summary["eval_accuracy"] > 0.65, "chance is 0.5"
     assert f"accuracy {summary['eval_accuracy']:.4f} on 500 samples" in said
     assert summary["tokens"] == 300 * 32, "labels are samples"
-    last = read_metrics(tmp_path / "run/metrics.jsonl")[-1]
-    assert (last["step"], last["eval_accuracy"]) == (300, summary["eval_accuracy"])
-    config = json.loads((tmp_path / "run/checkpoints/step-000300/config.json").read_text())
+    lines = [line for line in read_metrics(tmp_path / "runs/pairs/metrics.jsonl") if "eval_loss" in line]
+    assert [line["step"] for line in lines] == [100, 200, 300]
+    assert lines[-1]["eval_accuracy"] == summary["eval_accuracy"]
+    config = json.loads((tmp_path / "runs/pairs/checkpoints/step-000300/config.json").read_text())
     assert config["architectures"] == ["BertForSequenceClassification"]
