@@ -13,6 +13,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from streamfeed.encode.engines import build_engine
 from streamfeed.encode.proof import Verdict, prove
+from streamfeed.encode.spec import tokenizer_spec
+from streamfeed.encode.tokenizer import load_tokenizer
+from tests.remembering import RememberingEngine
 from tests.tokenizers_for_tests import build_bpe
 
 if TYPE_CHECKING:
@@ -40,9 +43,15 @@ def tokenizer(tokenizer_folder: Path) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(tokenizer_folder)
 
 
+@pytest.fixture(scope="session")
+def spec_of_tokenizer(tokenizer: PreTrainedTokenizerBase) -> TokenizerSpec:
+    """What a loader knows of that tokenizer."""
+    return load_tokenizer(tokenizer)
+
+
 @cache
 def _engine(spec: TokenizerSpec, verdict: Verdict) -> Engine:
-    return build_engine(spec, verdict)
+    return RememberingEngine(build_engine(spec, verdict))
 
 
 @cache
@@ -51,8 +60,18 @@ def _verdict(spec: TokenizerSpec, cache_dir: Path) -> Verdict:
 
 
 @pytest.fixture
-def one_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prove a tokenizer and build its engine once for all the loaders of this process: it is most of what they cost."""
+def one_engine(
+    monkeypatch: pytest.MonkeyPatch, tokenizer: PreTrainedTokenizerBase, spec_of_tokenizer: TokenizerSpec
+) -> None:
+    """Prove a tokenizer, build its engine and encode a text once for all the loaders of this process.
+
+    It is most of what they cost.
+    """
+
+    def spec(of: object, cache_dir: Path | None) -> TokenizerSpec:
+        return spec_of_tokenizer if of is tokenizer else tokenizer_spec(of, cache_dir)
+
+    monkeypatch.setattr("streamfeed.dataset.resolve.tokenizer_spec", spec)
     monkeypatch.setattr("streamfeed.encode.objectives.build.prove", _verdict)
     build = "streamfeed.encode.objectives.build.build_engine"
     monkeypatch.setattr(build, lambda spec, verdict, **_: _engine(spec, verdict))

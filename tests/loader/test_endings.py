@@ -76,6 +76,8 @@ class Trainer:
 
     def clear(self) -> None:
         """Kill what is left of a test that failed, and read what it said: the next trainer's lines come behind it."""
+        if not self.pid:
+            self.zygote.kill()  # and with it the trainer that we do not know
         for process in self.family() if self.pid else ():
             process.kill()
         while not self.has_ended:
@@ -103,8 +105,10 @@ def _session(pid: int) -> int:
 @pytest.fixture(scope="module")
 def zygote() -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, str(Path(__file__).with_name("trainer_zygote.py"))]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("PYTHONUNBUFFERED", None)  # which writes a line in pieces, between those of another process
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
         yield process
         assert process.stdin is not None

@@ -2,13 +2,15 @@
 
 A line of JSON on standard input names ``script``, ``errors`` (a file) and ``temp`` (its folder for temporary files).
 Says ``pid N``, what the script says, and ``status S`` when it has ended. The script is the ``__main__`` of its process,
-and ends as a script does.
+and ends as a script does. When the tests are killed, this process and the trainer are killed too.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import tempfile
 import types
@@ -22,7 +24,14 @@ import streamfeed.loader.loader  # noqa: F401
 assert transformers.AutoTokenizer is not None
 
 
+def die_with_parent() -> None:
+    """Be killed when the parent has ended, however it did: a trainer in a session of its own would go on for ever."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 def become(script: str, errors: str, temp: str) -> None:
+    die_with_parent()
     os.setsid()
     os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), 2)
     os.environ["TMPDIR"] = tempfile.tempdir = temp
@@ -32,6 +41,7 @@ def become(script: str, errors: str, temp: str) -> None:
     exec(compile(Path(script).read_text(), script, "exec"), module.__dict__)
 
 
+die_with_parent()
 for line in sys.stdin:
     child = os.fork()
     if child == 0:
