@@ -15,7 +15,11 @@ from hypothesis import strategies as st
 from streamfeed.encode.fast import FastokensEngine
 from streamfeed.encode.huggingface import HuggingFaceEngine
 from streamfeed.encode.long import InParts
+from streamfeed.encode.objectives.build import build_objective
 from streamfeed.encode.plain import PlainEncoder
+from streamfeed.encode.proof import Verdict
+from streamfeed.objectives import Classification, Lm, Mlm, PromptCompletion
+from tests.encode.sample_tokenizers import sample_spec
 from tests.encode.tokenizer_kinds import spec_of
 from tests.tokenizers_for_tests import standard_library_texts
 
@@ -111,6 +115,22 @@ def test_what_is_short_goes_through_as_it_is() -> None:
     encoded = InParts(recorded, spec_of("gpt2_bpe").frame, 10).encode(["0123456789", ""])
     assert recorded.texts == ["0123456789", ""]
     assert encoded.long is None
+
+
+@pytest.mark.parametrize("settings", [Lm(), PromptCompletion(), Mlm(), Classification(text_pair="other", classes=2)])
+def test_every_objective_of_texts_counts_its_long_ones(
+    settings: Lm | PromptCompletion | Mlm | Classification, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(InParts.__init__, "__defaults__", (1000,))
+    spec = sample_spec("roberta")
+    samples = build_objective(settings, spec, Verdict("huggingface", "a test"), seq_len=64).encode(
+        [
+            {"text": text, "prompt": text, "completion": text, "text_pair": text, "label": 0}
+            for text in ("short", PROSE[:3000], "")
+        ]
+    )
+    texts = 2 if isinstance(settings, PromptCompletion | Classification) else 1
+    assert samples.counts["long"].tolist() == [0, texts, 0]
 
 
 @settings(max_examples=40)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from streamfeed.encode.controls import ControlCounter
 from streamfeed.encode.engines import CHECK_EVERY, build_engine
+from streamfeed.encode.long import InParts
 from streamfeed.encode.proof import Verdict, prove
 from streamfeed.objectives import Chat, Classification, Mlm, PromptCompletion
 
@@ -80,7 +81,7 @@ def build_objective(
         from streamfeed.encode.objectives.mlm import MlmSamples
 
         return MlmSamples(spec, controls)
-    engine = build_engine(spec, verdict, check_every=check_every, on_mismatch=on_mismatch)
+    engine = InParts(build_engine(spec, verdict, check_every=check_every, on_mismatch=on_mismatch), spec.frame)
     if isinstance(settings, PromptCompletion):
         from streamfeed.encode.objectives.prompt_completion import PromptCompletionSamples
 

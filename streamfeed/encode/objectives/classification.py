@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from streamfeed.encode.long import InParts
 from streamfeed.encode.objectives.protocol import SECOND, Samples
 from streamfeed.encode.own_frame import OwnFrame
 from streamfeed.encode.plain import PlainEncoder
@@ -54,7 +55,7 @@ class ClassificationSamples:
                 "only 0, and 1 for the second of two texts, can be told"
             )
         self._has_flags = spec.type_ids and pair
-        self._encoder = PlainEncoder(spec)
+        self._encoder = InParts(PlainEncoder(spec), None)
         self._controls = controls
 
     def encode(self, records: Sequence[Mapping[str, Any]]) -> Samples:
@@ -76,13 +77,14 @@ class ClassificationSamples:
             values=np.asarray([record["label"] for record in records], dtype=np.int64),
             counts={
                 **({"truncated": truncated} if truncated.any() else {}),
-                **self._counted_controls(texts, count),
+                **self._of_samples("controls", None if self._controls is None else self._controls.count(texts)),
+                **self._of_samples("long", encoded.long),
             },
         )
 
-    def _counted_controls(self, texts: Sequence[str], count: int) -> dict[str, NDArray[Any]]:
-        found = None if self._controls is None else self._controls.count(texts)
-        return {} if found is None else {"controls": found.reshape(len(self._frame.types), count).sum(axis=0)}
+    def _of_samples(self, name: str, found: NDArray[np.int64] | None) -> dict[str, NDArray[np.int64]]:
+        """Return the counts of samples from those of their texts: all first ones, then all second ones."""
+        return {} if found is None else {name: found.reshape(len(self._frame.types), -1).sum(axis=0)}
 
 
 def longest_first(first: NDArray[np.int64], second: NDArray[np.int64], room: int) -> NDArray[np.int64]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from streamfeed.encode.objectives.protocol import Samples
+from streamfeed.encode.objectives.protocol import Samples, counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,4 +33,4 @@ class LmSamples:
         """Encode texts."""
         encoded = self._engine.encode(texts)
         controls = None if self._controls is None else self._controls.count(texts)
-        return Samples(encoded.ids, encoded.offsets, counts={} if controls is None else {"controls": controls})
+        return Samples(encoded.ids, encoded.offsets, counts=counted(1, controls=controls, long=encoded.long))

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamfeed.encode.objectives.protocol import Samples
+from streamfeed.encode.long import InParts
+from streamfeed.encode.objectives.protocol import Samples, counted
 from streamfeed.encode.own_frame import OwnFrame
 from streamfeed.encode.plain import PlainEncoder
 from streamfeed.errors import ConfigError
@@ -34,7 +35,7 @@ class MlmSamples:
                 'of such a model, or set one where the tokenizer is made (tokenizer.mask_token = "<mask>")'
             )
         self._frame = OwnFrame.of(spec, 1)
-        self._encoder = PlainEncoder(spec)
+        self._encoder = InParts(PlainEncoder(spec), None)
         self._controls = controls
 
     def encode(self, records: Sequence[Mapping[str, Any]]) -> Samples:
@@ -50,4 +51,4 @@ class MlmSamples:
         offsets = np.zeros_like(encoded.offsets)
         np.cumsum(np.where(spoken, lengths + self._frame.specials, 0), out=offsets[1:])
         controls = None if self._controls is None else self._controls.count(texts)
-        return Samples(framed.ids, offsets, counts={} if controls is None else {"controls": controls})
+        return Samples(framed.ids, offsets, counts=counted(1, controls=controls, long=encoded.long))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamfeed.encode.objectives.protocol import LOSS, Samples
+from streamfeed.encode.objectives.protocol import LOSS, Samples, counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,7 +56,7 @@ class PromptCompletionSamples:
             offsets,
             None if self._all else self._flags(encoded.offsets, completions > 0)[kept],
             None,
-            self._counts(texts),
+            counted(2, controls=None if self._counter is None else self._counter.count(texts), long=encoded.long),
         )
 
     def _flags(self, offsets: NDArray[np.int64], answered: NDArray[np.bool_]) -> NDArray[np.uint8]:
@@ -66,7 +66,3 @@ class PromptCompletionSamples:
         if self._bos:
             flags[offsets[1:-1:2][answered]] = 0
         return flags
-
-    def _counts(self, texts: Sequence[str]) -> dict[str, NDArray[np.int64]]:
-        controls = None if self._counter is None else self._counter.count(texts)
-        return {} if controls is None else {"controls": controls.reshape(-1, 2).sum(axis=1)}

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["LOSS", "SECOND", "Objective", "Samples", "TextObjective"]
+__all__ = ["LOSS", "SECOND", "Objective", "Samples", "TextObjective", "counted"]
 
 LOSS = 1
 """Flag of a token: it is a label."""
@@ -35,6 +36,18 @@ class Samples:
     flags: NDArray[Any] | None = None
     values: NDArray[Any] | None = None
     counts: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+
+def counted(texts: int, **counts: NDArray[np.int64] | None) -> dict[str, NDArray[np.int64]]:
+    """Return ``counts`` of samples from those of their texts, ``texts`` each, one behind the other.
+
+    Those that are None, since there is nothing to count, are left out.
+    """
+    return {
+        name: found if texts == 1 else found.reshape(-1, texts).sum(axis=1)
+        for name, found in counts.items()
+        if found is not None
+    }
 
 
 class Objective(Protocol):
