@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -29,6 +31,7 @@ class RememberingEngine:
 
     def _encode(self, texts: tuple[str, ...]) -> Encoded:
         found = self._engine.encode(list(texts))
-        for array in found:
-            array.flags.writeable = False
+        for part in found:
+            if isinstance(part, np.ndarray):
+                part.flags.writeable = False
         return found
