@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from streamfeed.encode.protocol import Encoded, Engine
     from streamfeed.encode.tokenizer import TokenizerSpec
 
-__all__ = ["CHECK_EVERY", "CheckedEngine", "build_engine"]
+__all__ = ["CHECK_EVERY", "CheckedEngine", "build_engine", "engine_threads"]
 
 _LOG = logging.getLogger("streamfeed.encode")
 
@@ -51,6 +51,27 @@ def build_engine(
         check_every,
         on_mismatch or (lambda _: None),
     )
+
+
+def engine_threads(verdict: Verdict, workers: int, cores: int) -> int:
+    """Return how many threads each of ``workers`` processes on ``cores`` cores encodes with; logs which and why.
+
+    Call it once a run, and pass the number to :func:`~streamfeed.encode.proof.thread_environment` in each worker before
+    it builds its engine. No ids depend on it. fastokens gets one: a worker is a thread of encoding, and more workers
+    read, shuffle and pack more too. Hugging Face is what such a run waits for, so its workers share all cores.
+    """
+    if verdict.engine == "fastokens":
+        _LOG.info("encoding with fastokens, 1 thread a worker: more workers, not threads, use more cores")
+        return 1
+    threads = max(1, cores // max(1, workers))
+    _LOG.info(
+        "encoding with Hugging Face tokenizers (%s), %d thread(s) a worker: %d cores for %d worker(s)",
+        verdict.reason,
+        threads,
+        cores,
+        workers,
+    )
+    return threads
 
 
 class CheckedEngine:

@@ -1,24 +1,28 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamfeed.encode.engines import CheckedEngine, build_engine
+from streamfeed.encode.engines import CheckedEngine, build_engine, engine_threads
 from streamfeed.encode.fast import FastokensEngine
 from streamfeed.encode.huggingface import HuggingFaceEngine
-from streamfeed.encode.proof import Verdict
+from streamfeed.encode.proof import Verdict, thread_environment
 from streamfeed.encode.protocol import Encoded, Engine
 from streamfeed.errors import EngineError
 from tests.encode.tokenizer_kinds import spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 SPEC = spec_of("llama3_bpe")
 RIGHT = (SPEC.json, SPEC.frame)
@@ -159,3 +163,54 @@ def test_the_verdict_decides_which_engine_is_built(caplog: pytest.LogCaptureFixt
     assert isinstance(fast, CheckedEngine)
     assert fast.encode(["a b"]).ids.tolist() == right.encode(["a b"]).ids.tolist()
     assert "unsupported" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("engine_name", "workers", "cores", "threads"),
+    [
+        ("fastokens", 2, 16, 1),
+        ("huggingface", 1, 16, 16),
+        ("huggingface", 4, 16, 4),
+        ("huggingface", 3, 16, 5),
+        ("huggingface", 8, 2, 1),
+        ("huggingface", 0, 2, 2),
+    ],
+)
+def test_threads_share_the_cores_where_the_engine_is_slow_and_a_log_line_says_so(
+    engine_name: Literal["fastokens", "huggingface"],
+    workers: int,
+    cores: int,
+    threads: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO, "streamfeed.encode"):
+        assert engine_threads(Verdict(engine_name, "the reason"), workers, cores) == threads
+    assert [f"{threads} thread" in record.message for record in caplog.records] == [True]
+    assert ("the reason" in caplog.text) == (engine_name == "huggingface")
+
+
+HASH = """
+import sys
+from pathlib import Path
+from streamfeed.encode.frame import Frame
+from streamfeed.encode.huggingface import HuggingFaceEngine
+source = Path(sys.argv[1]).read_text(encoding="utf-8")
+encoded = HuggingFaceEngine(source, Frame(None, 0)).encode([source[at : at + 500] for at in range(0, 60_000, 500)])
+print(encoded.ids.tobytes().hex(), encoded.offsets.tolist())
+"""
+
+
+@pytest.mark.processes
+def test_ids_do_not_depend_on_the_number_of_threads(tmp_path: Path) -> None:
+    source = tmp_path / "tokenizer.json"
+    source.write_text(SPEC.json, encoding="utf-8")
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", HASH, str(source)],
+            env=os.environ | thread_environment(threads),
+            capture_output=True,
+            check=True,
+        ).stdout
+        for threads in (1, 2)
+    }
+    assert len(found) == 1
