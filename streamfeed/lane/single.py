@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamfeed.lane.pack import Packed
-from streamfeed.lane.pieces import Held, Pieces
+from streamfeed.lane.pieces import Pieces, joined
 from streamfeed.plan.order import order_key, permutation
 
 if TYPE_CHECKING:
@@ -57,35 +57,51 @@ class GroupPacker:
         self._seq_len = seq_len
         self._key = ("group", seed)
         self._rows = rows
-        self._held = Held()
+        self._held: list[Pieces] = []
+        self._count = 0
 
     def feed(self, run: Run) -> list[Packed]:
         """Add a run; return the rows of the groups that it completes."""
         pieces = Pieces.of(run, self._seq_len)
         done: list[Packed] = []
         start = 0
-        while len(self._held) + len(pieces) - start >= GROUP_ROWS:
-            stop = start + GROUP_ROWS - len(self._held)
-            self._held.add(pieces.part(start, stop))
+        while self._count + len(pieces) - start >= GROUP_ROWS:
+            stop = start + GROUP_ROWS - self._count
+            self._hold(pieces, start, stop)
             done.append(self._group(int(pieces.ends[stop - 1])))
             start = stop
-        self._held.add(pieces.part(start, len(pieces)))
+        self._hold(pieces, start, len(pieces))
         return done
 
     def flush(self) -> Packed | None:
         """Return the rows of what is held."""
-        return self._group(-1) if len(self._held) else None
+        return self._group(-1) if self._held else None
+
+    def _hold(self, pieces: Pieces, start: int, stop: int) -> None:
+        if start < stop:
+            self._held.append(pieces.part(start, stop))
+            self._count += stop - start
 
     def _group(self, end: int) -> Packed:
-        held, self._held = self._held, Held()
-        lengths = held.lengths()
-        count = len(lengths)
+        held, count = self._held, self._count
+        self._held, self._count = [], 0
+        lengths = np.concatenate([part.lengths for part in held])
         turns = permutation(order_key(*self._key, self._rows), -(-count // ROWS_ALIKE))
         by_length = np.argsort(lengths, kind="stable")
         order = np.concatenate([by_length[turn * ROWS_ALIKE : (turn + 1) * ROWS_ALIKE] for turn in turns.tolist()])
         self._rows += count
-        laid = held.ordered(order)
+        bounds = np.cumsum(lengths)
+        flags = [part.flags for part in held if part.flags is not None]
+        values = [part.values for part in held if part.values is not None]
         ends = np.full(count, -1, dtype=np.int64)
         ends[-1] = end
-        own = lengths[order].astype(np.int32)
-        return Packed(laid.ids, self._seq_len, _NO_STARTS, 0, own, laid.flags, laid.values, ends)
+        return Packed(
+            joined([part.ids for part in held], bounds - lengths, bounds, order),
+            self._seq_len,
+            _NO_STARTS,
+            0,
+            lengths[order].astype(np.int32),
+            joined(flags, bounds - lengths, bounds, order) if flags else None,
+            np.concatenate(values)[order] if values else None,
+            ends,
+        )

@@ -76,8 +76,9 @@ def test_no_bin_is_fuller_than_its_room_and_no_two_pieces_overlap(lengths: list[
     fit = best_fit(np.asarray(lengths, dtype=np.int64), room)
     taken = np.zeros((fit.bins, room), dtype=int)
     for index, length in enumerate(lengths):
-        assert fit.start[index] + length <= room
-        taken[fit.bin[index], fit.start[index] : fit.start[index] + length] += 1
+        row, start = divmod(int(fit.starts[index]), room)
+        assert start + length <= room
+        taken[row, start : start + length] += 1
     assert taken.max() == 1
     assert (taken.sum(axis=1) > 0).all()
 
@@ -94,7 +95,7 @@ def test_pieces_go_where_plain_best_fit_decreasing_puts_them(lengths: list[int],
             left.append(room - length)
     fit = best_fit(np.asarray(lengths, dtype=np.int64), room)
     assert fit.bins == len(left)
-    used = np.bincount(fit.bin, weights=lengths, minlength=fit.bins)
+    used = np.bincount(fit.starts // room, weights=lengths, minlength=fit.bins)
     assert sorted(room - used) == sorted(left)
 
 
