@@ -74,7 +74,7 @@ class Buffers:
     @classmethod
     def private(cls, rows: int, layout: Layout) -> Buffers:
         """Make buffers in this process's own memory."""
-        return cls.over(memoryview(bytearray(layout.nbytes(rows))), rows, layout)
+        return cls.over(np.empty(layout.nbytes(rows), dtype=np.uint8).data, rows, layout)
 
     def message(self, rows: int, starts: int, states: bytes) -> Message:
         """Return the first ``rows`` rows and ``starts`` document starts as a message."""
