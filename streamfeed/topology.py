@@ -12,7 +12,7 @@ from streamfeed.errors import ConfigError, StreamfeedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["find_rank", "join_states", "once"]
+__all__ = ["cores_of_rank", "find_rank", "join_states", "once"]
 
 T = TypeVar("T")
 
@@ -54,6 +54,14 @@ def _stated(environment: Mapping[str, str]) -> tuple[int, int] | None:
             f"the environment has WORLD_SIZE={environment['WORLD_SIZE']} and RANK={environment.get('RANK', '')}; "
             "start with torchrun, or pass rank and world_size"
         ) from error
+
+
+def cores_of_rank(environment: Mapping[str, str] | None = None) -> int:
+    """Return how many of this machine's cores are this rank's: those that it may run on, shared by the ranks here."""
+    environment = os.environ if environment is None else environment
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    here = environment.get("LOCAL_WORLD_SIZE", "1")
+    return max(1, cores // max(1, int(here) if here.isdigit() else 1))
 
 
 def once(make: Callable[[], T], world_size: int) -> T:

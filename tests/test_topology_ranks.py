@@ -13,7 +13,7 @@ import pytest
 
 from streamfeed import topology
 from streamfeed.errors import ConfigError
-from streamfeed.topology import find_rank, join_states
+from streamfeed.topology import cores_of_rank, find_rank, join_states
 from tests.streams import CACHE, Run, corpus, global_rows, stream
 
 ROOT = Path(__file__).parent.parent
@@ -152,3 +152,11 @@ def test_one_rank_lists_for_all_and_its_error_is_everyones(tmp_path: Path) -> No
     assert [rank.wait(60) for rank in ranks] == [0, 0, 0]
     assert [path.name for path in tmp_path.glob("made-by-*")] == ["made-by-0"]
     assert all("no such bucket" in (tmp_path / f"{rank}.txt").read_text() for rank in range(3))
+
+
+def test_ranks_on_one_machine_share_its_cores() -> None:
+    alone = cores_of_rank({})
+    assert alone >= 1
+    assert cores_of_rank({"LOCAL_WORLD_SIZE": "1"}) == alone
+    assert cores_of_rank({"LOCAL_WORLD_SIZE": str(2 * alone)}) == 1
+    assert cores_of_rank({"LOCAL_WORLD_SIZE": "many"}) == alone

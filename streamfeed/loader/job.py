@@ -60,6 +60,8 @@ class Job:
     first: int
     first_epoch: int
     first_rows: int = 1
+    threads: int = 1
+    """that the tokenizer engine has in a worker process"""
 
     @property
     def slots(self) -> range:

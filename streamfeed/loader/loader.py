@@ -13,6 +13,7 @@ from streamfeed.dataset.message import Layout
 from streamfeed.dataset.resolve import Resolved
 from streamfeed.dataset.share import Share
 from streamfeed.dataset.state import StreamState
+from streamfeed.encode.engines import engine_threads
 from streamfeed.encode.objectives.build import verdict_for
 from streamfeed.encode.proof import default_cache_dir
 from streamfeed.errors import BudgetError, ConfigError
@@ -25,7 +26,7 @@ from streamfeed.loader.pool import RemoteWorker, start_workers, stop_workers, wa
 from streamfeed.loader.reader import Channel, RankReader
 from streamfeed.loader.report import Report, no_row, tally_of
 from streamfeed.stats import ReadStats
-from streamfeed.topology import find_rank, join_states, once
+from streamfeed.topology import cores_of_rank, find_rank, join_states, once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -94,6 +95,7 @@ class StreamLoader:
         alone = functools.partial(once, world_size=self.world_size)
         self._resolved = Resolved(config, once=alone, plan=plan, cache_dir=self._cache_dir)
         self._verdict = alone(lambda: verdict_for(config.objective, self.tokenizer, config.seq_len, self._cache_dir))
+        self._threads = engine_threads(self._verdict, num_workers, cores_of_rank()) if num_workers else 1
         self._stats = ReadStats()
         self._workers: list[RemoteWorker] = []
         self._stop = weakref.finalize(self, stop_workers, self._workers, os.getpid())
@@ -196,6 +198,7 @@ class StreamLoader:
                 first=first,
                 first_epoch=base.first_epoch,
                 first_rows=self.batch_size,
+                threads=self._threads,
             )
             for worker in range(max(1, workers))
         ]

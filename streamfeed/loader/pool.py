@@ -123,7 +123,7 @@ def start_workers(context: BaseContext, jobs: Sequence[Job]) -> list[RemoteWorke
         for job, (our_end, their_end) in zip(jobs, ends, strict=True):
             ring = Ring.allocate(context, job.rows, job.layout)
             others = [*ours, *(pair[1] for pair in ends[job.worker + 1 :])] if inherits else []
-            arguments = WorkerArguments(shared, job.worker, ring, their_end, os.getpid(), others)
+            arguments = WorkerArguments(shared, job.worker, ring, their_end, os.getpid(), others, job.threads)
             process = context.Process(target=main, args=(arguments,), daemon=True, name=f"streamfeed-{job.worker}")  # type: ignore[attr-defined]
             with _without_main():
                 process.start()

@@ -33,7 +33,7 @@ WATCH_SECONDS = 1.0
 class WorkerArguments(NamedTuple):
     """What a worker process gets: ``jobs`` of all workers, of which its own is ``number``.
 
-    ``inherited`` are the trainer's own pipe ends, which a forked worker must not keep open.
+    ``inherited`` are the trainer's own pipe ends, which a forked worker must not keep open; ``threads`` the engine's.
     """
 
     jobs: SharedObject
@@ -42,6 +42,7 @@ class WorkerArguments(NamedTuple):
     pipe: Connection
     trainer: int
     inherited: list[Connection]
+    threads: int = 1
 
 
 class _TrainerGoneError(Exception):
@@ -87,7 +88,7 @@ def main(arguments: WorkerArguments) -> NoReturn:
     for pipe in arguments.inherited:
         pipe.close()
     threading.Thread(target=_watch, args=(arguments,), name="trainer-watch", daemon=True).start()
-    os.environ.update(thread_environment(1))
+    os.environ.update(thread_environment(arguments.threads))
     import pyarrow as pa  # here, so that a trainer that only starts workers does without it
 
     pa.set_cpu_count(1)
