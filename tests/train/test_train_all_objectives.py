@@ -40,8 +40,6 @@ CASES = [
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(CACHE))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     with Path("records.jsonl").open("w") as file:
         for number in range(60):
             question, answer = (
@@ -52,7 +50,6 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             record = {"text": question + answer, "messages": turns, "prompt": question, "completion": answer}
             file.write(json.dumps({**record, "label": number % 3}) + "\n")
     yield
-    torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(False)
 
 
