@@ -27,10 +27,10 @@ class Layout(NamedTuple):
     def of(cls, rules: Rules) -> Layout:
         """Return the layout of a stream's rows.
 
-        End to end, documents have at least two tokens (what is in a text, and the EOS), so no row has more starts than
-        half of its tokens; what is packed in pieces may have pieces of one token.
+        End to end, documents that end by an EOS have at least two tokens, so no row has more starts than half of its
+        tokens; others, and what is packed in pieces, may have one.
         """
-        starts = rules.seq_len // 2 + 1 if rules.packing == "concat" else rules.seq_len
+        starts = rules.seq_len // 2 + 1 if rules.packing == "concat" and rules.eos else rules.seq_len
         return cls(rules.seq_len, 0 if rules.packing == "none" else starts, rules.flags, rules.values)
 
     @property

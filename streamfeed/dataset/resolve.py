@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from streamfeed.encode.objectives.build import has_flags, has_values
+from streamfeed.encode.objectives.build import has_flags, has_values, uses_engine
 from streamfeed.encode.spec import tokenizer_spec
 from streamfeed.errors import ConfigError, SourceError
 from streamfeed.formats.detect import make_format, sniff
@@ -174,6 +174,7 @@ def _rules(config: StreamConfig, tokenizer: TokenizerSpec, lanes: int) -> Rules:
         group_by_length=config.group_by_length,
         flags=has_flags(config.objective, tokenizer),
         values=has_values(config.objective),
+        eos=uses_engine(config.objective),
     )
 
 

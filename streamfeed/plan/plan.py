@@ -64,6 +64,8 @@ class Rules:
     """whether tokens have flags"""
     values: bool = False
     """whether samples have a value"""
+    eos: bool = True
+    """whether every sample ends by an EOS that is none of its text"""
 
     def window_limits(self, lane: int, *, first: bool) -> tuple[int, int]:
         """Return how many documents and bytes a window of ``lane`` holds.
