@@ -65,11 +65,7 @@ class Tally:
 
     def dropped(self) -> str:
         """Say in words what did not become tokens; empty when everything did."""
-        return _listed(
-            self,
-            {name: name.replace("_", " ") for name in ("null", "empty", "skipped", "broken_shards")}
-            | {"mapped_out": "dropped by map"},
-        )
+        return _listed(self, _DROPPED)
 
     def remarks(self) -> str:
         """Say in words what happened to records that did become tokens; empty when nothing did."""
