@@ -31,6 +31,9 @@ class Chat:
     train_on: Literal["assistant", "all"] = "assistant"
     template: str | None = None
 
+    def __post_init__(self) -> None:
+        _check_train_on(self.train_on, ("assistant", "all"))
+
 
 @dataclass(frozen=True)
 class PromptCompletion:
@@ -39,6 +42,9 @@ class PromptCompletion:
     prompt: str = "prompt"
     completion: str = "completion"
     train_on: Literal["completion", "all"] = "completion"
+
+    def __post_init__(self) -> None:
+        _check_train_on(self.train_on, ("completion", "all"))
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,11 @@ class Classification:
             raise ConfigError("classification needs either the names of its labels or the number of its classes")
         if self.names is not None and (isinstance(self.names, str) or len(set(self.names)) != len(self.names)):
             raise ConfigError(f"the names of labels must be a list without repetitions, got {self.names!r}")
+        if self.names is not None and not all(isinstance(name, str) for name in self.names):
+            raise ConfigError(
+                f"the names of labels must be strings, got {list(self.names)!r}; for labels that are numbers from 0 on, "
+                "or false and true, give the number of classes alone"
+            )
         if self.count < 2:
             raise ConfigError(f"classification needs at least 2 classes, got {self.count}")
 
@@ -111,3 +122,8 @@ class Map:
 
 MAP_SLICE = 256
 """Documents that a batched function gets at once."""
+
+
+def _check_train_on(given: str, allowed: tuple[str, str]) -> None:
+    if given not in allowed:
+        raise ConfigError(f"train_on must be {allowed[0]} or {allowed[1]}, got {given!r}")
