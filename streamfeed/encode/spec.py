@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["main", "tokenizer_spec"]
 
 _LOG = logging.getLogger("streamfeed.encode")
-_LAYOUT = 3
+_LAYOUT = 4
 _MOST_BYTES = 64 << 20  # a larger file is weights: it is known by its size and time
 _MOST_READ = 256 << 20  # bytes of all files that are read to know a folder again; where there are more, it is loaded
 _TIMEOUT_S = 600

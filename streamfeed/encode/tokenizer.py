@@ -21,7 +21,6 @@ _SET_EOS = (
     'set one where the tokenizer is made, e.g. tokenizer.eos_token = "<|endoftext|>" before save_pretrained, '
     'or "eos_token" in its tokenizer_config.json'
 )
-_SPECIALS = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
 
 
 @dataclass(frozen=True)
@@ -30,8 +29,9 @@ class TokenizerSpec:
 
     ``json`` is what the loaded tokenizer means (it can differ from the file on disk), without truncation and padding.
     ``fingerprint`` is the xxh3_128 hex of ``json`` and the special ids. ``bos_id`` is set only where the tokenizer
-    itself puts a BOS in front of a text. ``vocab_size`` counts added tokens. ``chat_template`` is Jinja text, and
-    ``specials`` what it may name: ``bos_token`` and so on. ``type_ids`` says that its models take token types.
+    itself puts a BOS in front of a text. ``vocab_size`` is the largest id and one: a vocabulary may have gaps.
+    ``chat_template`` is Jinja text, and ``specials`` what it may name: ``bos_token`` and so on, also those that only
+    this model has. ``type_ids`` says that its models take token types.
     """
 
     json: str
@@ -71,7 +71,6 @@ class _Loaded(Protocol):
     def bos_token_id(self) -> int | None: ...
     @property
     def pad_token_id(self) -> int | None: ...
-    def __len__(self) -> int: ...
     @property
     def mask_token_id(self) -> int | None: ...
     def __call__(self, text: str, **options: bool) -> dict[str, list[int]]: ...
@@ -103,11 +102,11 @@ def load_tokenizer(tokenizer: object) -> TokenizerSpec:
         eos_id=eos_id,
         bos_id=bos_id,
         pad_id=pad_id,
-        vocab_size=len(loaded),
+        vocab_size=max(backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1,
         name=name,
         mask_id=loaded.mask_token_id,
         chat_template=_chat_template(loaded),
-        specials={key: token for key in _SPECIALS if isinstance(token := getattr(loaded, key, None), str)},
+        specials={name: str(token) for name, token in getattr(loaded, "special_tokens_map", {}).items()},
         type_ids="token_type_ids" in getattr(loaded, "model_input_names", ()),
     )
 

@@ -62,6 +62,15 @@ def test_a_bos_counts_only_where_the_tokenizer_adds_it() -> None:
     assert (ids[0], ids.count(bos), ids[-1], ids.count(spec.eos_id)) == (bos, 1, spec.eos_id, 1)
 
 
+def test_the_size_of_a_vocabulary_is_its_largest_id_and_one_whatever_ids_are_missing() -> None:
+    parsed = json.loads(bpe_json())
+    last = max(parsed["model"]["vocab"], key=parsed["model"]["vocab"].__getitem__)
+    parsed["model"]["vocab"][last] = 5000
+    with_gap = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(parsed)), eos_token=EOS)
+    assert len(with_gap) == 1000
+    assert load_tokenizer(with_gap).vocab_size == 5001
+
+
 def test_the_fingerprint_changes_with_vocabulary_and_special_ids() -> None:
     first = loaded(eos_token=EOS)
     grown = loaded(eos_token=EOS)
@@ -99,6 +108,12 @@ def test_special_tokens_the_mask_and_token_types_are_those_of_the_tokenizer(tmp_
     roberta = load_tokenizer(build_roberta(tmp_path / "roberta"))
     assert (roberta.eos_id, roberta.bos_id, roberta.mask_id, roberta.type_ids) == (2, 0, 4, False)
     assert roberta.specials["sep_token"] == roberta.specials["eos_token"] == "</s>"
+
+
+def test_a_template_may_name_special_tokens_that_only_this_model_has() -> None:
+    tokenizer = loaded(eos_token=EOS, extra_special_tokens={"image_token": "<image>"})
+    assert tokenizer.special_tokens_map == load_tokenizer(tokenizer).specials
+    assert load_tokenizer(tokenizer).specials["image_token"] == "<image>"
 
 
 @pytest.mark.parametrize(
