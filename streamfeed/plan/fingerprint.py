@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 import xxhash
 
-from streamfeed.objectives import Chat, Classification, Lm
+from streamfeed.objectives import Chat, Classification, Lm, Mlm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +29,14 @@ class TokenizerPrint(Protocol):
     @property
     def chat_template(self) -> str | None:
         """Its chat template."""
+
+    @property
+    def specials(self) -> Mapping[str, str]:
+        """The special strings that a template may name."""
+
+    @property
+    def mask_id(self) -> int | None:
+        """The id of its mask token."""
 
 
 ORDER_VERSION = 1
@@ -85,7 +94,11 @@ def _objective(objective: Objective, tokenizer: TokenizerPrint) -> object:
         return "lm"
     named = {"name": type(objective).__name__, **asdict(objective)}
     if isinstance(objective, Chat):
-        named["template"] = xxhash.xxh3_128_hexdigest((objective.template or tokenizer.chat_template or "").encode())
+        text = objective.template or tokenizer.chat_template or ""
+        said = sorted((name, token) for name, token in tokenizer.specials.items() if name in text)
+        named["template"] = xxhash.xxh3_128_hexdigest(json.dumps([text, said]).encode())
+    if isinstance(objective, Mlm):
+        named["mask_id"] = tokenizer.mask_id
     if isinstance(objective, Classification):
         named["names"] = None if objective.names is None else list(objective.names)
     return named
