@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamfeed.encode.objectives.build import verdict_for
 from streamfeed.encode.objectives.mlm import MlmSamples
 from streamfeed.encode.objectives.protocol import TextObjective
 from streamfeed.errors import ConfigError
+from streamfeed.objectives import Mlm
 from tests.encode.sample_tokenizers import loaded, sample_spec, samples_of
 from tests.tokenizers_for_tests import standard_library_texts
 
@@ -57,3 +60,12 @@ def test_a_mask_inside_a_text_is_text_and_counted() -> None:
 def test_a_tokenizer_without_a_mask_token_is_refused() -> None:
     with pytest.raises(ConfigError, match="tokenizer bert has none; use the tokenizer of such a model"):
         MlmSamples(replace(sample_spec("bert"), mask_id=None))
+
+
+def test_whole_words_of_a_vocabulary_that_marks_none_are_refused_before_anything_is_read() -> None:
+    spec = sample_spec("roberta")
+    model = {"type": "WordLevel", "vocab": {"a": 5, "<mask>": 4}, "unk_token": "a"}
+    unmarked = replace(spec, json=json.dumps({**json.loads(spec.json), "model": model}))
+    assert verdict_for(Mlm(), unmarked, 32, None).engine == "huggingface"
+    with pytest.raises(ConfigError, match="marks none: set whole_word=False"):
+        verdict_for(Mlm(whole_word=True), unmarked, 32, None)

@@ -8,6 +8,7 @@ from streamfeed.encode.controls import ControlCounter
 from streamfeed.encode.engines import CHECK_EVERY, build_engine
 from streamfeed.encode.long import InParts
 from streamfeed.encode.proof import Verdict, prove
+from streamfeed.encode.vocabulary import Vocabulary
 from streamfeed.objectives import Chat, Classification, Mlm, PromptCompletion
 
 if TYPE_CHECKING:
@@ -33,10 +34,12 @@ def verdict_for(settings: Settings, spec: TokenizerSpec, seq_len: int, cache_dir
     worker finds out.
     """
     if uses_engine(settings):
-        assert spec.frame  # which raises where there is no EOS
+        _ = spec.frame  # which raises where there is no EOS
         return prove(spec, cache_dir)
     verdict = Verdict("huggingface", f"{type(settings).__name__} needs what only Hugging Face's own tokenizer says")
     build_objective(settings, spec, verdict, seq_len=seq_len)
+    if isinstance(settings, Mlm) and settings.whole_word:
+        Vocabulary(spec).words()
     return verdict
 
 
