@@ -74,8 +74,11 @@ def _head(objective: Objective) -> dict[str, Any]:
 
 
 def _say_pad(model: PreTrainedModel, tokenizer: TokenizerSpec) -> None:
-    """Tell a causal model that classifies what the pad is: it looks for the last token in front of it."""
-    if model.config.pad_token_id is None:
+    """Tell a causal model that classifies what rows are filled with: it looks for the last token in front of that.
+
+    Whatever its config calls the pad, but in models that count positions from behind the pad's id.
+    """
+    if model.config.pad_token_id != tokenizer.padding and not position_offset(model):
         model.config.pad_token_id = tokenizer.padding
         model.get_input_embeddings().padding_idx = tokenizer.padding  # as when it is loaded again
 

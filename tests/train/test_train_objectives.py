@@ -138,6 +138,18 @@ def test_a_causal_model_classifies_by_its_last_token_in_front_of_the_padding(tmp
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
 
 
+def test_a_causal_model_whose_config_calls_another_id_its_pad_classifies_the_same(tmp_path: Path) -> None:
+    causal = tiny(Lm())
+    causal.config.pad_token_id = 60
+    causal.save_pretrained(tmp_path)
+    model = tiny(CLASSES, ModelConfig(name_or_path=str(tmp_path))).eval()
+    loss, batch = make_loss(CLASSES, model, packed=False), pairs()
+    with torch.no_grad():
+        together = model(**_inputs(loss)(batch)).logits[1]
+        alone = model(input_ids=batch["input_ids"][1:2, :9]).logits[0]
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
+
+
 def test_ids_without_an_embedding_are_refused_before_the_first_step(tmp_path: Path) -> None:
     tiny(Mlm()).save_pretrained(tmp_path)
     large = TokenizerSpec("{}", "x", None, None, 0, 1000, "large")
