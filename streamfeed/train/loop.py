@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["train"]
 
+_PATIENCE = 100  # steps: a very long prompt fills many rows that have no label
+
 
 def train(config: RunConfig, run: RunFolder, start: Checkpoint | None, reporter: Reporter) -> dict[str, Any]:
     """Train from scratch or from ``start``, write the run folder, and return what ``summary.json`` holds.
@@ -112,6 +114,8 @@ def _learn(job: Job, batches: Iterator[Batch], accumulate: int, log: _Log, evalu
         position.step += 1
         position.tokens += labels
         job.saved = None
+        if position.step >= _PATIENCE:
+            _refuse_no_labels(job)
 
         # Report and keep.
         log.step(job, labels, loss, norm, rate)
@@ -121,7 +125,22 @@ def _learn(job: Job, batches: Iterator[Batch], accumulate: int, log: _Log, evalu
             log.finite(job, loss)
             log.sync()
             job.save()
+    if position.step:
+        _refuse_no_labels(job)
     log.close()
+
+
+def _refuse_no_labels(job: Job) -> None:
+    """Raise where nothing has been learnt from: weights only decayed, at a loss of 0."""
+    if job.position.tokens:
+        return
+    why = ""
+    if job.config.data.objective == "chat":
+        why = ' (in chats it is on messages whose role is "assistant"; map can rename roles)'
+    raise StreamfeedError(
+        f"no row of the first {job.position.step} step(s) has a label, a token with a loss{why}; "
+        "look at the rows with: streamfeed inspect"
+    )
 
 
 @dataclass
