@@ -24,15 +24,16 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from jinja2.parser import Parser
 
-__all__ = ["BadConversation", "ChatTemplate", "Rendered", "plain_messages"]
+__all__ = ["PROBES", "BadConversation", "ChatTemplate", "Rendered", "plain_messages"]
 
 Message = dict[str, Any]
 
 _REASONING = ("reasoning_content", "thinking", "reasoning")
-_PROBES: tuple[list[Message], ...] = (
+PROBES: tuple[list[Message], ...] = (
     [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
     [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}, {"role": "assistant", "content": "c"}],
 )
+"""Conversations that a template can be tried with: most take both, some insist on a system's message, or refuse it."""
 
 
 class BadConversation(Exception):  # noqa: N818 - it says what is bad, and never leaves the objective
@@ -97,7 +98,7 @@ class ChatTemplate:
 
     def _probe(self) -> bool:
         failures = []
-        for messages in _PROBES:
+        for messages in PROBES:
             try:
                 self.render(messages)
                 return self.render(messages[:-1], prompt=True).text != self.render(messages[:-1]).text

@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 
 from streamfeed.encode.chat_marks import find_controls, find_strings
-from streamfeed.encode.chat_template import BadConversation, ChatTemplate, plain_messages
+from streamfeed.encode.chat_template import PROBES, BadConversation, ChatTemplate, plain_messages
 from streamfeed.encode.chat_tokens import ChatTokenizer, Tokens
 from streamfeed.encode.chat_turns import assistant_ranges
 from streamfeed.encode.objectives.protocol import LOSS, Samples
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["ChatSamples", "template_of"]
 
 _SHOWN = 80
+
+
+class _UnclearError(BadConversation):
+    """The template renders a conversation, but what it makes of it cannot be told apart; says all of why."""
 
 
 def template_of(settings: Chat, spec: TokenizerSpec) -> str:
@@ -61,23 +65,27 @@ class ChatSamples:
     Control strings inside of what people say stay text. Labels are the tokens of the assistant's contents and the
     control token that ends each (with the white space between the two); where a message holds reasoning or calls of
     tools, all of the turn; with a template that has ``{% generation %}`` blocks, the tokens that these touch. A
-    conversation that the template refuses has no tokens and counts as skipped with ``skip``.
+    conversation that the template refuses, or in which it hides what is said, has no tokens and counts as skipped with
+    ``skip``.
 
-    Raises :class:`~streamfeed.errors.ConfigError` where there is no template, or a broken one.
+    Raises :class:`~streamfeed.errors.ConfigError` where there is no template, a broken one, one that leaves out what is
+    said, and where labels are asked for, one that hides what the assistant says in any conversation.
     """
 
     def __init__(self, settings: Chat, spec: TokenizerSpec, skip: bool) -> None:
-        self._template = ChatTemplate(template_of(settings, spec), spec.specials, f"tokenizer {spec.name}")
+        name = f"tokenizer {spec.name}" if settings.template is None else "the settings"
+        self._template = ChatTemplate(template_of(settings, spec), spec.specials, name)
         self._assistant = settings.train_on == "assistant"
         self._by_blocks = self._template.marks_generation
         self._tokenizer = ChatTokenizer(spec.json, trimmed=self._by_blocks)
         self._skip = skip
+        self._try(f"the chat template of {name}")
 
     def encode(self, records: Sequence[Mapping[str, Any]]) -> Samples:
         """Encode records; flags are None where every token is a label.
 
-        Raises :class:`~streamfeed.errors.RecordError` for a conversation that the template refuses, unless these are
-        skipped; :class:`~streamfeed.errors.ConfigError` where the template hides what the assistant says.
+        Raises :class:`~streamfeed.errors.RecordError` for a conversation that the template refuses, or in which it
+        hides what the assistant says, unless these are skipped.
         """
         conversations = [self._conversation(record["messages"]) for record in records]
         encoded = self._tokens(conversations)
@@ -89,6 +97,21 @@ class ChatSamples:
             for conversation, tokens, begin in zip(conversations, encoded, offsets[:-1].tolist(), strict=True):
                 self._flag(conversation, tokens, flags[begin : begin + len(tokens.ids)])
         return Samples(ids, offsets, flags, None, _counts(conversations))
+
+    def _try(self, name: str) -> None:
+        """Refuse a template that can do no conversation right, before any data is read."""
+        for messages in PROBES:
+            louder = [{**message, "content": 2 * message["content"]} for message in messages]
+            try:
+                if self._text(messages) == self._text(louder):
+                    file = "" if "{" in self._template.source else "; its text is asked for, not the name of a file"
+                    raise ConfigError(f"{name} gives the same text whatever is said{file}")
+                self._rendered(messages)
+            except _UnclearError as error:
+                raise ConfigError(f"{name}: {error}") from error
+            except BadConversation:
+                continue
+            return
 
     def _conversation(self, given: Sequence[Mapping[str, Any]]) -> _Conversation:
         messages = plain_messages(given)
@@ -103,7 +126,7 @@ class ChatSamples:
             raise RecordError(
                 f"the conversation {shown[:_SHOWN]}{'...' * (len(shown) > _SHOWN)}",
                 "",
-                f"the chat template refuses it: {error}",
+                str(error) if isinstance(error, _UnclearError) else f"the chat template refuses it: {error}",
                 'correct it, leave it out with map, or pass over such records with on_error="skip"',
             ) from error
 
@@ -117,7 +140,7 @@ class ChatSamples:
         if foreign is None:
             foreign = find_controls(messages, text, self._text, controls)
         if foreign is None:
-            raise BadConversation("it holds control strings, and the template changes what is around them")
+            raise _UnclearError("it holds control strings, and the chat template changes what is around them")
         own, count = self._tokenizer.own(text, foreign)
         return _Conversation(text, said, own, count)
 
@@ -126,7 +149,7 @@ class ChatSamples:
             return rendered.generated
         ranges = assistant_ranges(self._template, self._tokenizer, messages, rendered.text, marked)
         if ranges is None:
-            raise ConfigError(
+            raise _UnclearError(
                 "the chat template changes what the assistant says in a way that hides where it is; mark it in the "
                 "template with {% generation %} ... {% endgeneration %} and pass that as Chat(template=...), "
                 'or train_on="all"'

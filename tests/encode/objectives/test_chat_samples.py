@@ -166,7 +166,10 @@ def test_a_control_string_in_a_content_leaves_the_ids_of_the_rest_as_they_are(ki
 def test_every_control_string_is_counted_in_its_own_sample_wherever_it_is_said() -> None:
     of = case("gpt2_bpe")
     parts = [{"type": "text", "text": "x<|im_"}, {"type": "text", "text": "end|>y"}]
-    joined = "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{{ '<|im_start|>' }}{% endfor %}"
+    joined = (
+        "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"
+        "{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}{{ '<|im_start|>' }}{% endfor %}"
+    )
     cut = samples(of, joined, [{"role": "user", "content": parts}], train_on="all")
     assert cut.counts["controls"].tolist() == [1]
     assert of.tokenizer.convert_tokens_to_ids("<|im_end|>") not in cut.ids
@@ -231,8 +234,10 @@ def test_what_a_template_does_not_read_of_a_message_changes_nothing() -> None:
 def test_calls_of_tools_without_a_prompt_to_find_their_turns_are_an_error_that_asks_for_generation_blocks() -> None:
     calling = "{% for m in messages %}{{ m.role + ':' + m.content }}{{ m.tool_calls or '' }}{% endfor %}"
     talk = [TALK[0], {**TALK[1], "tool_calls": [{"name": "f"}]}]
-    with pytest.raises(ConfigError, match="endgeneration"):
+    with pytest.raises(RecordError, match=r'^the conversation \[\{"role".*: the chat template changes.*endgeneration'):
         samples(case("gpt2_bpe"), calling, talk)
+    made = samples(case("gpt2_bpe"), calling, TALK, talk, TALK, skip=True)
+    assert made.counts["skipped"].tolist() == [0, 1, 0]
 
 
 FORGETTING = (
@@ -277,10 +282,21 @@ def test_a_template_that_looks_at_contents_is_understood_by_its_beginnings() -> 
 def test_a_template_that_hides_what_is_said_is_an_error_that_asks_for_generation_blocks() -> None:
     hiding = "{% for m in messages %}{{ m.content | upper if m.role == 'assistant' else m.content }}{% endfor %}"
     reversing = "{% for m in messages %}{{ m.content | reverse }}{% endfor %}"
-    with pytest.raises(ConfigError, match="endgeneration"):
-        samples(case("gpt2_bpe"), reversing, TALK)
+    with pytest.raises(ConfigError, match=r"^the chat template of the settings: .*endgeneration"):
+        samples(case("gpt2_bpe"), reversing)
     assert len(samples(case("gpt2_bpe"), reversing, TALK, train_on="all").ids)
     assert sum(flags_of(samples(case("gpt2_bpe"), hiding, TALK))) > 0
+
+
+@pytest.mark.parametrize("train_on", ["assistant", "all"])
+def test_a_template_that_leaves_out_what_is_said_is_an_error_before_anything_is_read(train_on: str) -> None:
+    with pytest.raises(ConfigError, match="the same text whatever is said; its text is asked for, not the name of a f"):
+        samples(case("gpt2_bpe"), "templates/chatml.jinja", train_on=train_on)
+    with pytest.raises(ConfigError, match="of the settings gives the same text whatever is said$"):
+        samples(case("gpt2_bpe"), "{% for m in messages %}{{ m.role }}{% endfor %}", train_on=train_on)
+    spec = replace(case("gpt2_bpe").spec, chat_template="{{ bos_token }}", name="t")
+    with pytest.raises(ConfigError, match="the chat template of tokenizer t gives the same text"):
+        ChatSamples(Chat(), spec, skip=False)
 
 
 def test_a_conversation_that_the_template_refuses_is_an_error_or_skipped_and_its_neighbours_are_kept() -> None:
