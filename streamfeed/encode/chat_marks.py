@@ -8,6 +8,7 @@ and the marks say what came from where. Templates that trim contents keep marks 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -123,13 +124,14 @@ def _ranges(pieces: Sequence[str], owners: Sequence[int]) -> Marked:
             if begin is not None:
                 whole[string] = (begin, at)
                 found.foreign.append((begin, at))
+    strings: defaultdict[int, list[int]] = defaultdict(list)
     for string, owner in enumerate(owners):
+        strings[owner].append(string)
         if string in ended and owner != _ELSEWHERE:
             found.ends[owner] = max(found.ends.get(owner, 0), ended[string])
     for owner in found.ends:
-        strings = [string for string, other in enumerate(owners) if other == owner]
-        if all(string in whole for string in strings):
-            found.contents[owner] = [whole[string] for string in strings]
+        if all(string in whole for string in strings[owner]):
+            found.contents[owner] = [whole[string] for string in strings[owner]]
     found.complete = len(whole) == len(owners)
     return found
 

@@ -54,6 +54,7 @@ class _Turns:
         self._messages = messages
         self._text = text
         self._marked = marked
+        self._settled = 0  # where the last of the beginnings ends that the text was found to have
 
     def ranges(self, index: int) -> list[Range] | None:
         """Return the ranges of the assistant's message ``index``; None where they cannot be told."""
@@ -83,11 +84,12 @@ class _Turns:
 
     def _end(self, index: int) -> int | None:
         """Return where what a message adds to those before it ends, without white space and the last control token."""
-        after = self._prefix(index + 1, prompt=False)
+        begin, after = self._settled, self._prefix(index + 1, prompt=False)
         if after is None:
             return None
-        trimmed = len(self._text[:after].rstrip())
-        *_, last = [None, *self._tokenizer.specials.finditer(self._text, 0, trimmed)]
+        self._settled = after
+        trimmed = begin + len(self._text[begin:after].rstrip())
+        *_, last = [None, *self._tokenizer.specials.finditer(self._text, begin, trimmed)]
         return last.start() if last is not None and last.end() == trimmed else trimmed
 
     def _prefix(self, count: int, *, prompt: bool) -> int | None:
