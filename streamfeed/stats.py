@@ -40,7 +40,7 @@ class Tally:
     oversized: int = 0
     """documents larger than ``window_bytes``, each a window alone"""
     mapped_out: int = 0
-    """records for which the user's function returned nothing"""
+    """records for which the user's function returned nothing, or one with a null of what the objective takes"""
     truncated: int = 0
     """samples cut to the length of a row, what is behind it lost (classification alone does that)"""
     cut: int = 0

@@ -37,9 +37,11 @@ class Origins(NamedTuple):
 
 
 class Mapped(NamedTuple):
-    """What the function made of some documents; ``dropped[i]`` of them gave nothing before record ``i``.
+    """What the function made of some documents, and what was dropped on the way.
 
-    ``dropped``: int64 ``[records + 1]``.
+    ``dropped``: int64 ``[records + 1]``, before each record: documents that gave nothing, and records with a null of
+    what the objective takes. What a document dropped beside its records is counted behind the first of these: where a
+    state points at that, the function is run again.
     """
 
     records: list[Mapping[str, Any]]
@@ -70,15 +72,10 @@ class Mapper:
         """Run the function on documents ``first`` and following of the window at ``place`` of ``lane``."""
         window = (*self._key, place.epoch, lane, place.window)
         if self._batched:
-            made = self._records(self._call(list(records), (*window, first)))
-            lost = max(0, len(records) - len(made))
-            # Counted behind the first record: where a state points at that, the slice is run again.
-            dropped = np.full(len(made) + 1, lost, dtype=np.int64)
-            dropped[0] = 0 if made else lost
-            zeros = np.zeros(len(made), dtype=np.int64)
-            return Mapped(made, Origins(zeros, np.arange(len(made), dtype=np.int64)), dropped)
+            made, nulls = self._records(self._call(list(records), (*window, first)))
+            return _mapped([made], [nulls + max(0, len(records) - len(made) - nulls)])
         found = [self._records(self._call(record, (*window, first + i))) for i, record in enumerate(records)]
-        return _one_by_one(found)
+        return _mapped([made for made, _ in found], [nulls if made or nulls else 1 for made, nulls in found])
 
     def _call(self, argument: object, key: tuple[str | int, ...]) -> object:
         try:
@@ -88,10 +85,10 @@ class Mapper:
         except Exception as error:
             raise MapError(f"the map function {self._name} raised {type(error).__name__}: {error}") from error
 
-    def _records(self, made: object) -> list[Mapping[str, Any]]:
-        """Return what the function made as records that the objective takes; those with a null of it are left out."""
+    def _records(self, made: object) -> tuple[list[Mapping[str, Any]], int]:
+        """Return what the function made as records that the objective takes; how many with a null are left out."""
         if made is None and not self._batched:
-            return []
+            return [], 0
         listed = made if isinstance(made, (list, tuple)) else None if self._batched else [made]
         if listed is None:
             raise MapError(f"the map function {self._name} is batched and returned {type(made).__name__}, not a list")
@@ -99,16 +96,18 @@ class Mapper:
         for one in picked:
             if isinstance(one, Bad):
                 raise MapError(f"the map function {self._name} returned what the objective cannot take: {one.cause}")
-        return [one for one in picked if one is not None and not isinstance(one, Bad)]
+        kept = [one for one in picked if one is not None and not isinstance(one, Bad)]
+        return kept, len(picked) - len(kept)
 
 
-def _one_by_one(found: Sequence[list[Mapping[str, Any]]]) -> Mapped:
+def _mapped(found: Sequence[list[Mapping[str, Any]]], lost: Sequence[int]) -> Mapped:
+    """Return the records that each document gave, or each slice of them, and how many it ``lost``."""
     counts = np.asarray([len(made) for made in found], dtype=np.int64)
     document = np.repeat(np.arange(len(found), dtype=np.int64), counts)
     begins = np.cumsum(counts) - counts
     sample = np.arange(len(document), dtype=np.int64) - np.repeat(begins, counts)
-    lost = np.concatenate(([0], np.cumsum(counts == 0))).astype(np.int64, copy=False)
-    dropped = np.append(lost[document], lost[-1])
+    before = np.concatenate(([0], np.cumsum(lost))).astype(np.int64, copy=False)
+    dropped = np.append(before[document + (sample > 0)], before[-1])
     return Mapped([record for made in found for record in made], Origins(document, sample), dropped)
 
 
