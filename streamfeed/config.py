@@ -6,7 +6,7 @@ stream *runs* (batch size, workers, ranks) is the loader's business and free to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence  # noqa: TC003 - so that typing.get_type_hints works on these classes
+from collections.abc import Callable, Mapping, Sequence  # here, so that typing.get_type_hints works on these classes
 from dataclasses import dataclass, field, fields
 from pathlib import PurePath
 from typing import Any, Literal
@@ -85,7 +85,7 @@ class Source:
             raise ConfigError(f"source {redact(self.uris[0])}: text field {self.text!r} has an empty part")
         if self.map is not None and not isinstance(self.map, Map):
             object.__setattr__(self, "map", Map(self.map))
-        if self.fields is not None and (self.map is None or isinstance(self.fields, str) or not self.fields):
+        if self.fields is not None and (self.map is None or not _are_names(self.fields)):
             raise ConfigError(f"source {redact(self.uris[0])}: fields is a list of names, for a map function to read")
         if (self.config or self.split) and not any(uri.startswith("hf://datasets/") for uri in self.uris):
             raise ConfigError(
@@ -163,6 +163,13 @@ class StreamConfig:
             raise ConfigError(f"classification has one sample a row: set packing='none', not {self.packing!r}")
         if self.group_by_length and self.packing != "none":
             raise ConfigError(f"group_by_length is for packing='none', where rows have lengths, not {self.packing!r}")
+
+
+def _are_names(given: object) -> bool:
+    """Say whether this is a list of names of fields, each once and without empty parts."""
+    names = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
+    whole = all(isinstance(name, str) and all(name.split(".")) for name in names)
+    return whole and 0 < len(set(names)) == len(names)
 
 
 def _at_least(name: str, value: int, least: int) -> None:

@@ -183,7 +183,7 @@ def _text(name: str, shape: Shape, compression: Compression | None) -> Format:
 
     for text in [field.name for field in shape.fields] or [shape.text]:
         if text not in {None, "text"}:
-            advice = "leave the source's text out" if shape.plain else "a map function can make it of the text"
+            advice = "leave the source's text out" if shape.plain else "a map function can make it of fields=['text']"
             raise ConfigError(f"plain text has no fields, so none is called {text!r}: {advice}")
     shape = shape.named("text")
     return WholeText(compression, shape) if name == "text" else _lines(TextDecoder(shape), compression)

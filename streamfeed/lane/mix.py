@@ -78,7 +78,7 @@ class Mixer:
             first = int(run.offsets[1]) if run.counted else 0
             feed.state = run.position(feed.state, len(run))
             feed.state = replace(feed.state, tokens=feed.state.tokens + int(run.offsets[-1]) - first)
-            self._tell(run, -1, 0)
+            run.tell(self.tally, -1, 0)
         return run
 
     def _furthest_behind(self) -> int:
@@ -97,20 +97,14 @@ class Mixer:
         run, index = feed.run, feed.taken
         feed.taken += 1
         if index >= len(run):
-            self._tell(run, -1, 0)
+            run.tell(self.tally, -1, 0)
             feed.state = run.position(feed.state, 0)
             return None
         single = run.sample(index)
-        self._tell(run, index + 1, index)
+        run.tell(self.tally, index + 1, index)
         self._count(feed, 0 if single.counted else len(single.ids))
         feed.state = single.position(feed.state, 1)
         return single if len(single.ids) else None
-
-    def _tell(self, run: Run, stop: int, start: int) -> None:
-        """Add to the tally what lies before sample ``stop`` of ``run``, but for what lay before sample ``start``."""
-        for name, before in run.counts.items():
-            more = int(before[stop]) - (int(before[start]) if start else 0)
-            setattr(self.tally, name, getattr(self.tally, name) + more)
 
     def _count(self, feed: _Feed, tokens: int) -> None:
         """Charge ``tokens`` to ``feed``, and entitle every live source to its share of them."""

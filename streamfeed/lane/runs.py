@@ -10,6 +10,7 @@ import numpy as np
 from streamfeed.errors import ReplayError
 from streamfeed.lane.mapping import Origins
 from streamfeed.lane.state import SourceState
+from streamfeed.stats import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from streamfeed.lane.sampling import Sampled, Sampler
     from streamfeed.lane.windows import Window, WindowReader
-    from streamfeed.stats import Tally
 
 __all__ = ["Run", "runs"]
 
@@ -92,6 +92,12 @@ class Run:
             given=given,
         )
 
+    def tell(self, tally: Tally, stop: int, start: int) -> None:
+        """Add to ``tally`` what lies before sample ``stop``, but for what lay before sample ``start``."""
+        for name, before in self.counts.items():
+            more = int(before[stop]) - (int(before[start]) if start else 0)
+            setattr(tally, name, getattr(tally, name) + more)
+
     def behind(self, samples: int, offset: int) -> Run:
         """Return the run without its first ``samples`` samples and ``offset`` tokens of the next."""
         begin, origins = int(self.offsets[samples]), self.origins
@@ -130,7 +136,7 @@ def runs(
             if resumed and sampled.first == first and (state.sample or offset):
                 run = run.behind(state.sample, offset)
             entered = None
-            silence.hear(len(run.ids))
+            silence.hear(run)
             yield run
         if first >= len(window.texts):
             nothing = np.zeros(1, dtype=np.int64)
@@ -171,16 +177,20 @@ class _Silence:
         self._reader = reader
         self._epoch = state.place.epoch
         self._documents = 0
+        self._dropped = Tally()
         self._heard = state.tokens > 0
 
     def enter(self, window: Window) -> None:
         """Look back on the epoch that ends where ``window`` begins another."""
         if window.begin.epoch != self._epoch:
             if self._documents and not self._heard and self._reader.repeats:
-                raise self._reader.without_tokens(self._epoch, self._documents)
+                raise self._reader.without_tokens(self._epoch, self._documents, self._dropped)
             self._epoch, self._documents, self._heard = window.begin.epoch, 0, False
+            self._dropped = Tally()
         self._documents += len(window.texts)
 
-    def hear(self, tokens: int) -> None:
-        """Note the tokens of a run."""
-        self._heard = self._heard or tokens > 0
+    def hear(self, run: Run) -> None:
+        """Note the tokens of a run, and what was dropped of its documents."""
+        self._heard = self._heard or len(run.ids) > 0
+        if not self._heard:
+            run.tell(self._dropped, -1, 0)

@@ -140,11 +140,11 @@ class WindowReader:
         """Whether epochs follow each other without end."""
         return self._last_epoch is None
 
-    def without_tokens(self, epoch: int, documents: int) -> EmptyStreamError:
-        """Return the error for an epoch of ``documents`` documents that hold no token."""
+    def without_tokens(self, epoch: int, documents: int, dropped: Tally) -> EmptyStreamError:
+        """Return the error for an epoch of ``documents`` documents without a token, with what was ``dropped``."""
         return EmptyStreamError(
-            f"{redact(self._plan.shards.url(0))} and {len(self._plan.shards) - 1} more shards: the tokenizer makes not "
-            f"one token of the {documents:,} documents that lane {self._lane} read in epoch {epoch}"
+            f"{redact(self._plan.shards.url(0))} and {len(self._plan.shards) - 1} more shards gave not one token of "
+            f"the {documents:,} documents that lane {self._lane} read in epoch {epoch}: {dropped.dropped()}"
         )
 
     @property

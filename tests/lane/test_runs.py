@@ -112,7 +112,7 @@ def test_a_lane_whose_documents_all_hold_no_token_says_so_and_does_not_spin(fold
     for index in range(folders):
         write_corpus("jsonl", tmp_path / str(index), [f"{SILENT}{i}" for i in range(5)])
     lane = lane_of(plan_of(*(tmp_path / str(index) for index in range(folders))))
-    with pytest.raises(EmptyStreamError, match="not one token of the 5 documents"):
+    with pytest.raises(EmptyStreamError, match="not one token of the 5 documents that lane 0 read in epoch 0: 5 empty"):
         lane.next_block()
     finite = lane_of(plan_of(*(tmp_path / str(index) for index in range(folders)), epochs=2))
     assert list(rows_of(finite)) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamfeed import Map, Source, StreamConfig, StreamDataset
-from streamfeed.errors import ConfigError, MapError
+from streamfeed.errors import ConfigError, EmptyStreamError, MapError
+from streamfeed.objectives import PromptCompletion
 from tests.corpora import write_records
 from tests.streams import CACHE, InProcessLoader, take
 
@@ -95,9 +97,7 @@ def nameless(record: dict[str, Any]) -> dict[str, Any]:
 def test_a_function_that_fails_or_returns_no_record_is_an_error_that_names_it_also_where_bad_records_are_skipped(
     tmp_path: Path, tokenizer: PreTrainedTokenizerBase, function: Any, message: str
 ) -> None:
-    from dataclasses import replace
-
-    config = replace(config_of(shards(tmp_path), tokenizer, function), on_error="skip")
+    config = dataclasses.replace(config_of(shards(tmp_path), tokenizer, function), on_error="skip")
     with pytest.raises(MapError, match=message):
         take(InProcessLoader(config, 2, cache_dir=CACHE))
 
@@ -115,6 +115,40 @@ def test_a_function_that_cannot_be_sent_is_refused_with_advice(
 
     with pytest.raises(ConfigError, match="locked cannot be sent to workers"):
         InProcessLoader(config_of(shards(tmp_path), tokenizer, locked), 2, cache_dir=CACHE)
+
+
+def nothing(record: dict[str, Any]) -> None:
+    assert record["text"]
+
+
+@pytest.mark.parametrize(("epochs", "message"), [(None, "documents that lane 0 read in epoch 0: 24"), (1, "read, 24")])
+def test_a_function_that_drops_everything_is_said_to_have(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerBase, epochs: int | None, message: str
+) -> None:
+    config = dataclasses.replace(config_of(shards(tmp_path), tokenizer, nothing), epochs=epochs)
+    with pytest.raises(EmptyStreamError, match=message + " dropped by map"):
+        take(InProcessLoader(config, 2, cache_dir=CACHE))
+
+
+@pytest.mark.parametrize("fields", [[], ["text", "text"], ["a."], [""], [1], "text"])
+def test_fields_are_names_each_once(fields: Any) -> None:
+    with pytest.raises(ConfigError, match="fields is a list of names"):
+        Source("shards", map=same, fields=fields)
+
+
+def test_what_plain_text_lacks_a_function_makes_of_its_text(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    (tmp_path / "0.txt").write_text("hello")
+    config = config_of(tmp_path, tokenizer, greeted)
+    with pytest.raises(ConfigError, match=r"none is called 'prompt': a map function can make it of fields=\['text'\]"):
+        InProcessLoader(dataclasses.replace(config, objective=PromptCompletion()), 2, cache_dir=CACHE)
+    (source,) = config_of(tmp_path, tokenizer, greeted, fields=["text"]).sources
+    config = dataclasses.replace(config, sources=[source], objective=PromptCompletion())
+    (batch,) = take(InProcessLoader(config, 1, cache_dir=CACHE))
+    assert tokenizer.decode(batch["input_ids"][0]).startswith("hello there")
+
+
+def greeted(record: dict[str, Any]) -> dict[str, Any]:
+    return {"prompt": record["text"], "completion": " there"}
 
 
 def same(record: dict[str, Any]) -> dict[str, Any]:
@@ -149,11 +183,9 @@ def test_a_function_that_changes_nothing_gives_the_rows_of_no_function(
 def test_a_stream_dataset_of_samples_collates_to_padded_batches(
     tmp_path: Path, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    from dataclasses import replace
-
     from torch.utils.data import DataLoader
 
-    config = replace(config_of(shards(tmp_path), tokenizer, None), packing="none")
+    config = dataclasses.replace(config_of(shards(tmp_path), tokenizer, None), packing="none")
     dataset = StreamDataset(config, cache_dir=CACHE)
     theirs = list(DataLoader(dataset, batch_size=5, collate_fn=dataset.collate))
     ours = take(InProcessLoader(config, 5, cache_dir=CACHE))
