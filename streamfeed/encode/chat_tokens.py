@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tokenizers import AddedToken, Tokenizer
 
+from streamfeed.encode.long import LONG, parts_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
@@ -27,10 +29,11 @@ _NEVER = re.compile(r"(?!)")
 class Tokens:
     """``ids``, int32 ``[tokens]``, and what characters of the text they are.
 
-    Asked for one by one: a list of all offsets takes a quarter of the time that encoding does.
+    Asked for one by one: a list of all offsets takes a quarter of the time that encoding does. Of a long text it is
+    made nevertheless, int64 ``[tokens, 2]``, since encodings hold some hundred bytes a token.
     """
 
-    def __init__(self, ids: NDArray[np.int32], encoding: Encoding) -> None:
+    def __init__(self, ids: NDArray[np.int32], encoding: Encoding | NDArray[np.int64]) -> None:
         self.ids = ids
         self._encoding = encoding
 
@@ -44,6 +47,9 @@ class Tokens:
 
     def characters(self, token: int) -> Range:
         """Return where a token begins and ends."""
+        if isinstance(self._encoding, np.ndarray):
+            first, last = self._encoding[token].tolist()
+            return first, last
         begin, end = self._encoding.token_to_chars(token) or (0, 0)
         return begin, end
 
@@ -55,7 +61,7 @@ class ChatTokenizer:
     token's offsets hold all of its characters.
     """
 
-    def __init__(self, spec_json: str, *, trimmed: bool) -> None:
+    def __init__(self, spec_json: str, *, trimmed: bool, long: int = LONG) -> None:
         parsed = json.loads(spec_json)
         if not trimmed:
             parsed["post_processor"] = None  # without added tokens all it does is to trim offsets
@@ -67,18 +73,27 @@ class ChatTokenizer:
         """Matches a special string, the longest that begins at a place."""
         self.ending = re.compile(rf"\s*({longest_first})") if longest_first else _NEVER
         """Matches a special string behind white space."""
+        self.long = long
+        """A text of more characters is encoded in parts."""
         self._aliased: _Aliased | None = None
 
     def encode(self, texts: Sequence[str], *, offsets: bool) -> list[Tokens]:
-        """Encode texts, every special string in them as its token; without ``offsets`` only ids are known."""
+        """Encode texts, every special string in them as its token; without ``offsets`` only ids are known.
+
+        Those of more than ``long`` characters are encoded in parts: see :mod:`streamfeed.encode.long`.
+        """
         many = self._tokenizer.encode_batch if offsets else self._tokenizer.encode_batch_fast
-        return [Tokens(_ids(encoding), encoding) for encoding in many(list(texts), add_special_tokens=False)]
+        short = iter(many([text for text in texts if len(text) <= self.long], add_special_tokens=False))
+        return [
+            _in_parts(self._tokenizer, text, self.long) if len(text) > self.long else _tokens(next(short))
+            for text in texts
+        ]
 
     def encode_apart(self, text: str, own: Iterable[Range]) -> Tokens:
         """Encode a text of which only the special strings at ``own`` are tokens, all others as ordinary text."""
         if self._aliased is None or not self._aliased.fits(text):
             self._aliased = _Aliased(self._json, self._specials, text)
-        return self._aliased.encode(text, own)
+        return self._aliased.encode(text, own, self.long)
 
     def own(self, text: str, foreign: Sequence[Range]) -> tuple[list[Range], int]:
         """Return where the template's own special strings are, and how many there are that touch a ``foreign`` range.
@@ -130,11 +145,15 @@ class _Aliased:
         """Say whether the text holds none of the aliases' characters."""
         return not _holds(text, self._first, self._count)
 
-    def encode(self, text: str, own: Iterable[Range]) -> Tokens:
+    def encode(self, text: str, own: Iterable[Range], long: int) -> Tokens:
         """See :meth:`ChatTokenizer.encode_apart`."""
         aliased = "".join(self._pieces(text, own))
-        encoding = self._tokenizer.encode(aliased, add_special_tokens=False)
-        return Tokens(self._meaning[_ids(encoding)], encoding)
+        if len(aliased) > long:
+            tokens = _in_parts(self._tokenizer, aliased, long)
+        else:
+            tokens = _tokens(self._tokenizer.encode(aliased, add_special_tokens=False))
+        tokens.ids = self._meaning[tokens.ids]
+        return tokens
 
     def _pieces(self, text: str, own: Iterable[Range]) -> Iterator[str]:
         at = 0
@@ -154,6 +173,22 @@ def _holds(text: str, first: int, count: int) -> bool:
     if text.isascii() or not count:
         return False
     return re.search(f"[{chr(first)}-{chr(first + count - 1)}]", text) is not None
+
+
+def _in_parts(tokenizer: Tokenizer, text: str, long: int) -> Tokens:
+    def alone(part: str) -> NDArray[np.int32]:
+        return _ids(tokenizer.encode(part, add_special_tokens=False))
+
+    ids, characters = [], []
+    for start, stop in parts_of(text, alone, long):
+        encoding = tokenizer.encode(text[start:stop], add_special_tokens=False)
+        ids.append(_ids(encoding))
+        characters.append(np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2) + start)
+    return Tokens(np.concatenate(ids), np.concatenate(characters))
+
+
+def _tokens(encoding: Encoding) -> Tokens:
+    return Tokens(_ids(encoding), encoding)
 
 
 def _ids(encoding: Encoding) -> NDArray[np.int32]:

@@ -16,14 +16,14 @@ import numpy as np
 from streamfeed.encode.protocol import Encoded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from streamfeed.encode.frame import Frame
     from streamfeed.encode.protocol import Engine
 
-__all__ = ["LONG", "InParts"]
+__all__ = ["LONG", "InParts", "parts_of"]
 
 LONG = 1 << 18
 """A document of more characters is encoded in parts of at most as many."""
@@ -79,7 +79,8 @@ class InParts:
         return Encoded(np.concatenate([*pieces, short.ids[done:]]), offsets, long.astype(np.int64))
 
     def _document(self, text: str) -> NDArray[np.int32]:
-        pieces = [self._inner(part) for part in self._parts(text)]  # one call each: engines keep more than ids
+        # One call each: engines keep more than ids.
+        pieces = [self._inner(text[start:stop]) for start, stop in parts_of(text, self._inner, self._long)]
         if not any(map(len, pieces)):
             return np.empty(0, dtype=np.int32)
         ends = (np.asarray(marks, dtype=np.int32) for marks in (self._before, self._behind))
@@ -90,30 +91,37 @@ class InParts:
         ids = self._engine.encode([text]).ids
         return ids[len(self._before) : len(ids) - len(self._behind)] if len(ids) else ids
 
-    def _parts(self, text: str) -> Iterator[str]:
-        start = 0
-        while len(text) - start > self._long:
-            cut = self._cut(text, start + self._long)
-            yield text[start : cut.stop]
-            start = cut.start
-        yield text[start:]
 
-    def _cut(self, text: str, latest: int) -> _Cut:
-        earliest = latest - self._long // 8
-        for cut in chain(
-            islice(_behind_newlines(text, earliest, latest), _TRIES),
-            islice(_at_spaces(text, earliest, latest), 2 * _TRIES),
-            islice(_at_marks(text, max(earliest, latest - _NEAR), latest), _TRIES),
-        ):
-            if self._is_exact(text, cut):
-                return cut
-        return _anywhere(text, max(earliest, latest - _NEAR), latest)
+def parts_of(text: str, encode: Callable[[str], NDArray[np.int32]], long: int) -> Iterator[tuple[int, int]]:
+    """Yield where the parts of a text begin and end, each of at most ``long`` characters.
 
-    def _is_exact(self, text: str, cut: _Cut) -> bool:
-        """Say whether the text around a cut has the same ids with and without it."""
-        left, right = text[max(0, cut.stop - _AROUND) : cut.stop], text[cut.start : cut.start + _AROUND]
-        whole = self._inner(left + text[cut.stop : cut.start] + right)
-        return np.array_equal(whole, np.concatenate([self._inner(left), self._inner(right)]))
+    ``encode`` gives the ids of a text alone. A space between two parts may be left out: both imply it.
+    """
+    start = 0
+    while len(text) - start > long:
+        cut = _cut(text, start + long, encode, long)
+        yield start, cut.stop
+        start = cut.start
+    yield start, len(text)
+
+
+def _cut(text: str, latest: int, encode: Callable[[str], NDArray[np.int32]], long: int) -> _Cut:
+    earliest = latest - long // 8
+    for cut in chain(
+        islice(_behind_newlines(text, earliest, latest), _TRIES),
+        islice(_at_spaces(text, earliest, latest), 2 * _TRIES),
+        islice(_at_marks(text, max(earliest, latest - _NEAR), latest), _TRIES),
+    ):
+        if _is_exact(text, cut, encode):
+            return cut
+    return _anywhere(text, max(earliest, latest - _NEAR), latest)
+
+
+def _is_exact(text: str, cut: _Cut, encode: Callable[[str], NDArray[np.int32]]) -> bool:
+    """Say whether the text around a cut has the same ids with and without it."""
+    left, right = text[max(0, cut.stop - _AROUND) : cut.stop], text[cut.start : cut.start + _AROUND]
+    whole = encode(left + text[cut.stop : cut.start] + right)
+    return np.array_equal(whole, np.concatenate([encode(left), encode(right)]))
 
 
 def _behind_newlines(text: str, earliest: int, latest: int) -> Iterator[_Cut]:

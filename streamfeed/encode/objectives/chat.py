@@ -12,6 +12,7 @@ from streamfeed.encode.chat_marks import find_controls, find_strings
 from streamfeed.encode.chat_template import PROBES, BadConversation, ChatTemplate, plain_messages
 from streamfeed.encode.chat_tokens import ChatTokenizer, Tokens
 from streamfeed.encode.chat_turns import assistant_ranges
+from streamfeed.encode.long import LONG
 from streamfeed.encode.objectives.protocol import LOSS, Samples
 from streamfeed.errors import ConfigError, RecordError
 
@@ -68,16 +69,18 @@ class ChatSamples:
     conversation that the template refuses, or in which it hides what is said, has no tokens and counts as skipped with
     ``skip``.
 
+    Texts of more than ``long`` characters are encoded in parts, and counted.
+
     Raises :class:`~streamfeed.errors.ConfigError` where there is no template, a broken one, one that leaves out what is
     said, and where labels are asked for, one that hides what the assistant says in any conversation.
     """
 
-    def __init__(self, settings: Chat, spec: TokenizerSpec, skip: bool) -> None:
+    def __init__(self, settings: Chat, spec: TokenizerSpec, skip: bool, long: int = LONG) -> None:
         name = f"tokenizer {spec.name}" if settings.template is None else "the settings"
         self._template = ChatTemplate(template_of(settings, spec), spec.specials, name)
         self._assistant = settings.train_on == "assistant"
         self._by_blocks = self._template.marks_generation
-        self._tokenizer = ChatTokenizer(spec.json, trimmed=self._by_blocks)
+        self._tokenizer = ChatTokenizer(spec.json, trimmed=self._by_blocks, long=long)
         self._skip = skip
         self._try(f"the chat template of {name}")
 
@@ -96,7 +99,7 @@ class ChatSamples:
         if flags is not None:
             for conversation, tokens, begin in zip(conversations, encoded, offsets[:-1].tolist(), strict=True):
                 self._flag(conversation, tokens, flags[begin : begin + len(tokens.ids)])
-        return Samples(ids, offsets, flags, None, _counts(conversations))
+        return Samples(ids, offsets, flags, None, _counts(conversations, self._tokenizer.long))
 
     def _try(self, name: str) -> None:
         """Refuse a template that can do no conversation right, before any data is read."""
@@ -183,8 +186,9 @@ class ChatSamples:
             flags[first : tokens.first_from(end)] |= LOSS
 
 
-def _counts(conversations: Sequence[_Conversation]) -> dict[str, NDArray[np.int64]]:
+def _counts(conversations: Sequence[_Conversation], long: int) -> dict[str, NDArray[np.int64]]:
     counts = {
+        "long": np.asarray([len(conversation.text) > long for conversation in conversations], dtype=np.int64),
         "controls": np.asarray([conversation.controls for conversation in conversations], dtype=np.int64),
         "skipped": np.asarray([conversation.skipped for conversation in conversations], dtype=np.int64),
     }

@@ -16,6 +16,7 @@ from streamfeed.encode.objectives.chat import ChatSamples, template_of
 from streamfeed.errors import ConfigError, RecordError
 from streamfeed.objectives import Chat
 from tests.encode.chat_cases import CONTROLS, NAMES, WITH_SYSTEM, Case, case, marked_template, template
+from tests.tokenizers_for_tests import standard_library_texts
 
 if TYPE_CHECKING:
     from streamfeed.encode.objectives.protocol import Samples
@@ -292,7 +293,7 @@ def test_a_template_that_hides_what_is_said_is_an_error_that_asks_for_generation
 def test_a_template_that_leaves_out_what_is_said_is_an_error_before_anything_is_read(train_on: str) -> None:
     with pytest.raises(ConfigError, match="the same text whatever is said; its text is asked for, not the name of a f"):
         samples(case("gpt2_bpe"), "templates/chatml.jinja", train_on=train_on)
-    with pytest.raises(ConfigError, match="of the settings gives the same text whatever is said$"):
+    with pytest.raises(ConfigError, match=r"of the settings gives the same text whatever is said$"):
         samples(case("gpt2_bpe"), "{% for m in messages %}{{ m.role }}{% endfor %}", train_on=train_on)
     spec = replace(case("gpt2_bpe").spec, chat_template="{{ bos_token }}", name="t")
     with pytest.raises(ConfigError, match="the chat template of tokenizer t gives the same text"):
@@ -352,6 +353,24 @@ def test_empty_answers_have_their_end_as_label() -> None:
         made = samples(of, text, alternating(["q", ""]), alternating(["q", "a"]))
         said = of.tokenizer.decode(made.ids[np.asarray(flags_of(made), dtype=bool)])
         assert said == "<|im_end|>" * ends + "a<|im_end|>"
+
+
+@pytest.mark.parametrize("kind", [*BYTE_LEVEL, "metaspace_bpe"])
+@pytest.mark.parametrize("blocks", [False, True])
+def test_long_conversations_are_encoded_in_parts_with_the_ids_and_labels_of_the_whole(kind: str, blocks: bool) -> None:
+    of = case(kind)
+    prose = standard_library_texts()[0]
+    talks = [TALK, alternating(["q", prose, "r </s>", prose[::-1]]), alternating([prose, prose, "q", "a"]), TALK]
+    options = Chat(template=(marked_template if blocks else template)("chatml"))
+    records = [{"messages": talk} for talk in talks]
+    whole = ChatSamples(options, of.spec, skip=False).encode(records)
+    parted = ChatSamples(options, of.spec, skip=False, long=2000).encode(records)
+    assert "long" not in whole.counts
+    assert parted.counts["long"].tolist() == [0, 1, 1, 0]
+    assert parted.offsets.tolist() == whole.offsets.tolist()
+    assert parted.ids.tolist() == whole.ids.tolist()
+    assert parted.ids.dtype == np.int32
+    assert flags_of(parted) == flags_of(whole)
 
 
 def test_a_worker_that_encodes_chats_imports_neither_transformers_nor_torch() -> None:
