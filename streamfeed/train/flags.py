@@ -132,7 +132,9 @@ def _plain(message: str) -> str:
         return f"{name}there is no key {nested[1]}; the nearest is {near}"
     value = re.search(r"Given value: (.*)$", union[2])
     kinds = union[1].replace("typing.", "").replace("NoneType", "null")
-    return f"{name}expected one of {kinds}, got {value[1] if value else union[2]}"
+    # YAML reads some words as something else: in [no, yes] there is no string.
+    quoted = """; write a list of words with quotes, as in '["no", "yes"]'""" if kinds.startswith("list[str]") else ""
+    return f"{name}expected one of {kinds}, got {value[1] if value else union[2]}{quoted}"
 
 
 def _check_flag(word: str) -> None:

@@ -246,6 +246,21 @@ def test_an_objective_is_chosen_by_name_and_set_by_flags_of_its_name() -> None:
     assert classes.data.stream().packing == "none"
 
 
+@pytest.mark.parametrize("names", ["[no, yes]", "[0, 1]", "no"])
+def test_words_that_yaml_takes_for_something_else_are_an_error_that_says_how_to_quote_them(
+    tmp_path: Path, names: str
+) -> None:
+    file = write(tmp_path, f"data: {{classification: {{names: {names}}}}}")
+    for words in (["--data.classification.names", names], ["--config", file]):
+        with pytest.raises(
+            ConfigError, match=r"""classification.names: expected .*with quotes, as in '\["no", "yes"\]'"""
+        ):
+            read(*DATA, *words)
+    config = read(*DATA, *CLASSES, "--data.classification.names", '["no", "yes"]')
+    again = read("--config", write(tmp_path, to_yaml(config)))
+    assert again.data.stream().objective == Classification(names=["no", "yes"])
+
+
 def test_objectives_are_saved_and_read_again(tmp_path: Path) -> None:
     config = read(*DATA, *CLASSES, "--data.classification.names", "[other, same]", "--data.group_by_length", "true")
     again = read("--config", write(tmp_path, to_yaml(config)))
