@@ -27,5 +27,5 @@ def test_what_a_loss_is_on_is_one_of_the_two(make: Callable[..., Any], said: str
 
 @pytest.mark.parametrize("names", [[False, True], [0, 1], ["no", False]])
 def test_names_of_labels_are_strings(names: Any) -> None:
-    with pytest.raises(ConfigError, match="must be strings.*give the number of classes alone"):
+    with pytest.raises(ConfigError, match=r"must be strings.*give the number of classes alone"):
         Classification(names=names)
