@@ -133,7 +133,7 @@ def rows_of(lane: Lane, most: int | None = None) -> Iterator[tuple[tuple[int, ..
 def block_rows(block: Block | Packed) -> list[list[int]]:
     """The ids of every row."""
     packed = block.packed if isinstance(block, Block) else block
-    return [packed.ids[begin:end].tolist() for begin, end in itertools.pairwise(packed.bounds())]
+    return [packed.ids[begin:end].tolist() for begin, end in itertools.pairwise(packed.bounds)]
 
 
 def texts_of(tokens: Sequence[int]) -> list[str]:

@@ -94,7 +94,7 @@ class _Taken(NamedTuple):
             if packed.lengths is None:
                 plane[target, : packed.width] = flat.reshape(-1, packed.width)[own]
                 continue
-            bounds = packed.bounds()
+            bounds = packed.bounds
             for row, to in zip(self.rows, place, strict=True):
                 begin, end = bounds[row], bounds[row + 1]
                 plane[to, : end - begin] = flat[begin:end]

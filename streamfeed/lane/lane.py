@@ -156,7 +156,7 @@ class Lane:
     def _block(self, packed: Packed, run: Run | None) -> Block:
         chains: list[int] = []
         ids = packed.ids.data
-        for begin, end in pairwise(packed.bounds()):
+        for begin, end in pairwise(packed.bounds):
             self._chain = xxhash.xxh3_64_intdigest(ids[begin:end], self._chain)
             chains.append(self._chain)
         self._rows += len(chains)

@@ -96,7 +96,7 @@ class Mapper:
         for one in picked:
             if isinstance(one, Bad):
                 raise MapError(f"the map function {self._name} returned what the objective cannot take: {one.cause}")
-        kept = [one for one in picked if one is not None and not isinstance(one, Bad)]
+        kept: list[Mapping[str, Any]] = [one for one in picked if one is not None and not isinstance(one, Bad)]
         return kept, len(picked) - len(kept)
 
 

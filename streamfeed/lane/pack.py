@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["ConcatPacker", "Packed", "Packer"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Packed:
     """Consecutive rows that one run completed.
 
@@ -41,8 +42,9 @@ class Packed:
     def __len__(self) -> int:
         return len(self.ids) // self.width if self.lengths is None else len(self.lengths)
 
+    @cached_property
     def bounds(self) -> list[int]:
-        """Return where each row begins in ``ids``, and where the last one ends."""
+        """Where each row begins in ``ids``, and where the last one ends; rows are asked for a few at a time."""
         if self.lengths is None:
             return list(range(0, len(self.ids) + 1, self.width))
         return [0, *np.cumsum(self.lengths).tolist()]

@@ -62,7 +62,7 @@ def pieces_of(part: Packed) -> list[list[int]]:
     assert part.flags is not None
     starts = part.starts.tolist()
     found = []
-    for row, (begin, end) in enumerate(itertools.pairwise(part.bounds())):
+    for row, (begin, end) in enumerate(itertools.pairwise(part.bounds)):
         own = [start - row * part.width for start in starts if row * part.width <= start < (row + 1) * part.width]
         assert own[0] == 0
         ids = part.ids[begin:end].tolist()
@@ -176,7 +176,7 @@ def _lengths(part: Packed) -> NDArray[np.int32]:
 
 def _first_of_rows(part: Packed) -> list[list[int]]:
     """The longest piece of every row, which best-fit decreasing puts first."""
-    begins = set(part.bounds())
+    begins = set(part.bounds)
     found, at = [], 0
     for piece in pieces_of(part):
         if at in begins:
