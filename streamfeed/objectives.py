@@ -33,6 +33,7 @@ class Chat:
 
     def __post_init__(self) -> None:
         _check_train_on(self.train_on, ("assistant", "all"))
+        _check_names(messages=self.messages)
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class PromptCompletion:
 
     def __post_init__(self) -> None:
         _check_train_on(self.train_on, ("completion", "all"))
+        _check_names(prompt=self.prompt, completion=self.completion)
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,12 @@ class Classification:
             raise ConfigError(f"the names of labels must be a list without repetitions, got {self.names!r}")
         if self.names is not None and not all(isinstance(name, str) for name in self.names):
             raise ConfigError(
-                f"the names of labels must be strings, got {list(self.names)!r}; for labels that are numbers from 0 on, "
-                "or false and true, give the number of classes alone"
+                f"the names of labels must be strings, got {list(self.names)!r}; for labels that are numbers from 0 "
+                "on, or false and true, give the number of classes alone"
             )
         if self.count < 2:
             raise ConfigError(f"classification needs at least 2 classes, got {self.count}")
+        _check_names(text_pair="text_pair" if self.text_pair is None else self.text_pair, label=self.label)
 
     @property
     def count(self) -> int:
@@ -113,6 +116,10 @@ class Map:
     batched: bool = False
     version: str = ""
 
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise ConfigError(f"map takes a function, or Map(function, ...), got {self.function!r}")
+
     @property
     def name(self) -> str:
         """What the function is called, with its module."""
@@ -127,3 +134,9 @@ MAP_SLICE = 256
 def _check_train_on(given: str, allowed: tuple[str, str]) -> None:
     if given not in allowed:
         raise ConfigError(f"train_on must be {allowed[0]} or {allowed[1]}, got {given!r}")
+
+
+def _check_names(**fields: object) -> None:
+    for setting, name in fields.items():
+        if not isinstance(name, str) or not all(name.split(".")):
+            raise ConfigError(f"{setting} must be the name of a field, without an empty part, got {name!r}")

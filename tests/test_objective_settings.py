@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from streamfeed import Source
 from streamfeed.errors import ConfigError
 from streamfeed.objectives import Chat, Classification, PromptCompletion
 
@@ -29,3 +31,25 @@ def test_what_a_loss_is_on_is_one_of_the_two(make: Callable[..., Any], said: str
 def test_names_of_labels_are_strings(names: Any) -> None:
     with pytest.raises(ConfigError, match=r"must be strings.*give the number of classes alone"):
         Classification(names=names)
+
+
+@pytest.mark.parametrize("name", ["", "a..b", ".a", 5])
+@pytest.mark.parametrize(
+    ("objective", "setting"),
+    [
+        (Chat, "messages"),
+        (PromptCompletion, "prompt"),
+        (PromptCompletion, "completion"),
+        (partial(Classification, classes=2), "text_pair"),
+        (partial(Classification, classes=2), "label"),
+    ],
+)
+def test_fields_of_objectives_have_names(objective: Callable[..., Any], setting: str, name: Any) -> None:
+    with pytest.raises(ConfigError, match=f"{setting} must be the name of a field, without an empty part, got "):
+        objective(**{setting: name})
+
+
+def test_a_map_is_a_function() -> None:
+    function: Any = "lower"
+    with pytest.raises(ConfigError, match=r"map takes a function, or Map\(function, ...\), got 'lower'"):
+        Source("shards", map=function)
