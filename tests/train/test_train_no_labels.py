@@ -49,7 +49,9 @@ def run(*words: str) -> Any:
     ("words", "steps"), [(("--train.max_steps=3",), 3), (("--data.epochs=1",), 21), (("--train.max_steps=500",), 100)]
 )
 def test_a_run_without_a_label_is_an_error_soon_and_keeps_nothing(words: tuple[str, ...], steps: int) -> None:
-    with pytest.raises(StreamfeedError, match=rf"no row of the first {steps} step\(s\) has a label.*streamfeed inspect"):
+    with pytest.raises(
+        StreamfeedError, match=rf"no row of the first {steps} step\(s\) has a label.*streamfeed inspect"
+    ):
         run(*words)
     assert not list(Path("run/checkpoints").glob("step-*"))
 
