@@ -47,13 +47,17 @@ def main(argv: Sequence[str]) -> int:
     if any(word in ("-h", "--help") for word in argv):
         sys.stdout.write(_USAGE)
         return 0
-    logging.getLogger("streamfeed").addHandler(logging.StreamHandler())  # warnings alone: the rest is shown
+    logger, handler = logging.getLogger("streamfeed"), logging.StreamHandler()
+    handler.setLevel(logging.WARNING)  # the rest is shown
+    logger.addHandler(handler)
     try:
         rows, as_json, words = _own_flags(argv)
         found = inspect(parse(Arguments.split(words)), rows)
     except StreamfeedError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2 if isinstance(error, ConfigError) else 1
+    finally:
+        logger.removeHandler(handler)
     if as_json:
         json.dump(asdict(found), sys.stdout, ensure_ascii=False, indent=1)
         sys.stdout.write("\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -140,6 +141,13 @@ def test_settings_that_cannot_work_exit_with_2(
 ) -> None:
     assert main(["inspect", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_command_leaves_no_log_handler_behind(capsys: pytest.CaptureFixture[str]) -> None:
+    before = list(logging.getLogger("streamfeed").handlers)
+    assert main(["inspect"]) == 2
+    assert "no data is named" in capsys.readouterr().err
+    assert logging.getLogger("streamfeed").handlers == before
 
 
 def test_spans_are_consecutive_tokens_that_are_treated_alike(tokenizer_folder: Path) -> None:
