@@ -10,12 +10,16 @@ from tokenizers import AddedToken, processors
 from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import render_jinja_template
 
+from streamfeed.encode.objectives.chat import ChatSamples
 from streamfeed.encode.tokenizer import TokenizerSpec, load_tokenizer
-from tests.encode.tokenizer_kinds import KINDS
+from streamfeed.objectives import Chat
+from tests.encode import tokenizer_kinds
 from tests.tokenizers_for_tests import EOS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from streamfeed.encode.objectives.protocol import Samples
 
 CONTROLS = [
     "<s>",
@@ -147,10 +151,40 @@ def _says(text: str, token: tuple[int, int], said: tuple[int, int]) -> bool:
 @cache
 def case(kind: str, *, trims_offsets: bool = False) -> Case:
     """Return a tokenizer of one of the kinds of :mod:`tests.encode.tokenizer_kinds` with all control strings."""
-    backend = KINDS[kind]()
+    backend = tokenizer_kinds.KINDS[kind]()
     backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in CONTROLS])
     if trims_offsets:
         backend.post_processor = processors.ByteLevel(trim_offsets=True)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="</s>", pad_token=EOS)
     spec = load_tokenizer(tokenizer)
     return Case(tokenizer, replace(spec, specials=dict(tokenizer.special_tokens_map)))
+
+
+BYTE_LEVEL = ["gpt2_bpe", "llama3_bpe"]
+KINDS = ["gpt2_bpe", "sentencepiece_bpe", "metaspace_bpe"]
+
+Message = dict[str, Any]
+TALK: list[Message] = [
+    {"role": "user", "content": "What is a lane? 👩‍🚀"},
+    {"role": "assistant", "content": "A lane is a sequence of rows.\nIt is deterministic."},
+    {"role": "user", "content": " and a row \n"},
+    {"role": "assistant", "content": "  A row: \U000f0000 tokens, e.g. <think> 1 2 3 \n\n"},
+]
+SYSTEM: Message = {"role": "system", "content": "Answer briefly."}
+
+
+def samples(of: Case, text: str, *conversations: list[Message], skip: bool = False, **options: Any) -> Samples:
+    """Encode conversations with the Jinja ``text``; ``options`` are those of ``Chat``."""
+    objective = ChatSamples(Chat(template=text, **options), of.spec, skip)
+    return objective.encode([{"messages": messages} for messages in conversations])
+
+
+def flags_of(made: Samples) -> list[int]:
+    """Return the flags of all tokens."""
+    assert made.flags is not None
+    return [int(flag) for flag in made.flags]
+
+
+def alternating(texts: list[str]) -> list[Message]:
+    """Return a conversation of the user and the assistant in turn."""
+    return [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(texts)]

@@ -4,44 +4,28 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamfeed.encode.objectives.chat import ChatSamples, template_of
-from streamfeed.errors import ConfigError, RecordError
-from streamfeed.objectives import Chat
-from tests.encode.chat_cases import CONTROLS, NAMES, WITH_SYSTEM, Case, case, marked_template, template
-from tests.tokenizers_for_tests import standard_library_texts
-
-if TYPE_CHECKING:
-    from streamfeed.encode.objectives.protocol import Samples
-
-BYTE_LEVEL = ["gpt2_bpe", "llama3_bpe"]
-KINDS = ["gpt2_bpe", "sentencepiece_bpe", "metaspace_bpe"]
-
-Message = dict[str, Any]
-TALK: list[Message] = [
-    {"role": "user", "content": "What is a lane? 👩‍🚀"},
-    {"role": "assistant", "content": "A lane is a sequence of rows.\nIt is deterministic."},
-    {"role": "user", "content": " and a row \n"},
-    {"role": "assistant", "content": "  A row: \U000f0000 tokens, e.g. <think> 1 2 3 \n\n"},
-]
-SYSTEM: Message = {"role": "system", "content": "Answer briefly."}
-
-
-def samples(of: Case, text: str, *conversations: list[Message], skip: bool = False, **options: Any) -> Samples:
-    objective = ChatSamples(Chat(template=text, **options), of.spec, skip)
-    return objective.encode([{"messages": messages} for messages in conversations])
-
-
-def flags_of(made: Samples) -> list[int]:
-    assert made.flags is not None
-    return [int(flag) for flag in made.flags]
+from tests.encode.chat_cases import (
+    BYTE_LEVEL,
+    CONTROLS,
+    KINDS,
+    NAMES,
+    SYSTEM,
+    TALK,
+    WITH_SYSTEM,
+    Message,
+    alternating,
+    case,
+    flags_of,
+    marked_template,
+    samples,
+    template,
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -109,10 +93,6 @@ WORDS = ["hello", "return x", "👩‍🚀", "é", "ก", "0", "system", "[INST]
 PRIVATE = ["\U000f0000", "\U000f0000\u0030\U000f0000", "\ue000", "\U0010fffd"]
 contents = st.lists(st.sampled_from([*WHITE, *WORDS, *PRIVATE]), max_size=8).map("".join)
 with_controls = st.lists(st.one_of(contents, st.sampled_from(CONTROLS)), max_size=6).map("".join)
-
-
-def alternating(texts: list[str]) -> list[Message]:
-    return [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(texts)]
 
 
 @given(name=st.sampled_from(NAMES), kind=st.sampled_from(KINDS), texts=st.lists(contents, min_size=1, max_size=5))
@@ -232,15 +212,6 @@ def test_what_a_template_does_not_read_of_a_message_changes_nothing() -> None:
         assert (made.ids.tolist(), flags_of(made)) == (plain.ids.tolist(), flags_of(plain))
 
 
-def test_calls_of_tools_without_a_prompt_to_find_their_turns_are_an_error_that_asks_for_generation_blocks() -> None:
-    calling = "{% for m in messages %}{{ m.role + ':' + m.content }}{{ m.tool_calls or '' }}{% endfor %}"
-    talk = [TALK[0], {**TALK[1], "tool_calls": [{"name": "f"}]}]
-    with pytest.raises(RecordError, match=r'^the conversation \[\{"role".*: the chat template changes.*endgeneration'):
-        samples(case("gpt2_bpe"), calling, talk)
-    made = samples(case("gpt2_bpe"), calling, TALK, talk, TALK, skip=True)
-    assert made.counts["skipped"].tolist() == [0, 1, 0]
-
-
 FORGETTING = (
     "{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}"
     "{% endif %}{% endfor %}{% for m in messages %}{% set content, thought = m.content, m.reasoning_content %}"
@@ -280,38 +251,6 @@ def test_a_template_that_looks_at_contents_is_understood_by_its_beginnings() -> 
         assert made.counts["controls"].tolist() == [1]
 
 
-def test_a_template_that_hides_what_is_said_is_an_error_that_asks_for_generation_blocks() -> None:
-    hiding = "{% for m in messages %}{{ m.content | upper if m.role == 'assistant' else m.content }}{% endfor %}"
-    reversing = "{% for m in messages %}{{ m.content | reverse }}{% endfor %}"
-    with pytest.raises(ConfigError, match=r"^the chat template of the settings: .*endgeneration"):
-        samples(case("gpt2_bpe"), reversing)
-    assert len(samples(case("gpt2_bpe"), reversing, TALK, train_on="all").ids)
-    assert sum(flags_of(samples(case("gpt2_bpe"), hiding, TALK))) > 0
-
-
-@pytest.mark.parametrize("train_on", ["assistant", "all"])
-def test_a_template_that_leaves_out_what_is_said_is_an_error_before_anything_is_read(train_on: str) -> None:
-    with pytest.raises(ConfigError, match="the same text whatever is said; its text is asked for, not the name of a f"):
-        samples(case("gpt2_bpe"), "templates/chatml.jinja", train_on=train_on)
-    with pytest.raises(ConfigError, match=r"of the settings gives the same text whatever is said$"):
-        samples(case("gpt2_bpe"), "{% for m in messages %}{{ m.role }}{% endfor %}", train_on=train_on)
-    spec = replace(case("gpt2_bpe").spec, chat_template="{{ bos_token }}", name="t")
-    with pytest.raises(ConfigError, match="the chat template of tokenizer t gives the same text"):
-        ChatSamples(Chat(), spec, skip=False)
-
-
-def test_a_conversation_that_the_template_refuses_is_an_error_or_skipped_and_its_neighbours_are_kept() -> None:
-    of, twice = case("gpt2_bpe"), [{"role": "user", "content": "a" * 100}, {"role": "user", "content": "b"}]
-    with pytest.raises(RecordError, match=r'\[\{"role":"user","content":"aaa.*\.\.\.: .*roles must alternate.*map'):
-        samples(of, template("mistral"), TALK, twice)
-    for train_on in ("assistant", "all"):
-        made = samples(of, template("mistral"), TALK, twice, TALK, skip=True, train_on=train_on)
-        assert made.counts["skipped"].tolist() == [0, 1, 0]
-        assert np.diff(made.offsets).tolist() == [len(of.ids(TALK, template("mistral"))), 0, int(made.offsets[1])]
-        strange = samples(of, template("chatml"), [{"role": "user", "content": 5}], skip=True, train_on=train_on)
-        assert (strange.ids.size, strange.counts["skipped"].tolist()) == (0, [1])
-
-
 def test_no_messages_and_no_records_have_no_tokens() -> None:
     of = case("gpt2_bpe")
     made = samples(of, template("mistral"), [], TALK[:1])
@@ -319,14 +258,6 @@ def test_no_messages_and_no_records_have_no_tokens() -> None:
     assert flags_of(made) == [0] * len(made.ids)
     nothing = samples(of, template("mistral"))
     assert (nothing.ids.tolist(), nothing.offsets.tolist(), flags_of(nothing)) == ([], [0], [])
-
-
-def test_the_settings_template_comes_before_the_tokenizers_and_none_is_an_error() -> None:
-    spec = replace(case("gpt2_bpe").spec, chat_template=None)
-    with pytest.raises(ConfigError, match="no chat template"):
-        ChatSamples(Chat(), spec, skip=False)
-    with_own = replace(spec, chat_template="own")
-    assert (template_of(Chat(), with_own), template_of(Chat(template="other"), with_own)) == ("own", "other")
 
 
 def test_neither_the_bos_of_the_next_turn_nor_what_its_speaker_says_ends_a_turn() -> None:
@@ -353,24 +284,6 @@ def test_empty_answers_have_their_end_as_label() -> None:
         made = samples(of, text, alternating(["q", ""]), alternating(["q", "a"]))
         said = of.tokenizer.decode(made.ids[np.asarray(flags_of(made), dtype=bool)])
         assert said == "<|im_end|>" * ends + "a<|im_end|>"
-
-
-@pytest.mark.parametrize("kind", [*BYTE_LEVEL, "metaspace_bpe"])
-@pytest.mark.parametrize("blocks", [False, True])
-def test_long_conversations_are_encoded_in_parts_with_the_ids_and_labels_of_the_whole(kind: str, blocks: bool) -> None:
-    of = case(kind)
-    prose = standard_library_texts()[0]
-    talks = [TALK, alternating(["q", prose, "r </s>", prose[::-1]]), alternating([prose, prose, "q", "a"]), TALK]
-    options = Chat(template=(marked_template if blocks else template)("chatml"))
-    records = [{"messages": talk} for talk in talks]
-    whole = ChatSamples(options, of.spec, skip=False).encode(records)
-    parted = ChatSamples(options, of.spec, skip=False, long=2000).encode(records)
-    assert "long" not in whole.counts
-    assert parted.counts["long"].tolist() == [0, 1, 1, 0]
-    assert parted.offsets.tolist() == whole.offsets.tolist()
-    assert parted.ids.tolist() == whole.ids.tolist()
-    assert parted.ids.dtype == np.int32
-    assert flags_of(parted) == flags_of(whole)
 
 
 def test_a_worker_that_encodes_chats_imports_neither_transformers_nor_torch() -> None:
