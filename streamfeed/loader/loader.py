@@ -266,7 +266,8 @@ class StreamLoader:
         self._start_at(replace(loaded, versions=plan.versions()))
 
     def reset(self) -> None:
-        """Start over: the next batch is the first of the stream."""
+        """Start over: the next batch is the first of the stream, and nothing is counted yet but bytes and retries."""
+        self._report = Report()
         self._start_at(StreamState(self._plan.fingerprint, versions=self._plan.versions()))
 
     # Ending

@@ -139,8 +139,11 @@ def test_breaking_off_and_iterating_again_goes_on(tmp_path: Path, tokenizer: Any
     parts = take(loader, 7) + take(loader, 6)
     loader.close()
     assert equal(parts + take(loader, 7), whole)
+    assert loader.report().batches == 20
     loader.reset()
+    assert (loader.report().batches, loader.report().tally.records) == (0, 0)
     assert equal(take(loader, 20), whole)
+    assert loader.report().batches == 20
 
 
 def test_a_batch_smaller_than_the_number_of_workers_leaves_a_whole_state(tmp_path: Path, tokenizer: Any) -> None:
