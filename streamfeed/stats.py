@@ -80,9 +80,8 @@ _DROPPED = {
     "mapped_out": "dropped by map",
 }
 _REMARKS = {
-    "truncated": "truncated to a row",
-    "cut": "cut into several rows",
-    "long": "encoded in parts",
+    "cut": "samples cut into several rows",
+    "long": "documents encoded in parts",
     "controls": "control strings kept as text",
 }
 

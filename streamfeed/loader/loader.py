@@ -226,8 +226,8 @@ class StreamLoader:
         self._ended = True
         self._report.passes_over(tally_of(states))
         self._stop_workers()
-        if self._report.summary():
-            logger.info("pass %d ended; of what was read, not trained on: %s", now.base.number, self._report.summary())
+        if said := self._report.said():
+            logger.info("pass %d ended; of what was read: %s", now.base.number, said)
 
     # State
 

@@ -54,13 +54,24 @@ class Report:
         return self.tokens / (self.tokens + self.padding) if self.tokens else 1.0
 
     def summary(self) -> str:
-        """Say in one line what did not become trained tokens, or not as it was; empty when everything did."""
-        parts = [self.tally.dropped(), self.tally.remarks()]
+        """Say in one line what did not become trained tokens; empty when everything did."""
+        parts = [self.tally.dropped()]
+        if self.tally.truncated:
+            parts.append(f"{self.tally.truncated:,} samples truncated to a row")
         if self.padding:
             parts.append(f"{self.padding:,} tokens of padding ({1 - self.utilisation:.1%} of the room)")
         if self.empty_rows:
             parts.append(f"{self.empty_rows:,} empty rows")
         return ", ".join(part for part in parts if part)
+
+    def remarks(self) -> str:
+        """Say in one line what became of tokens that are trained on, if it was not the usual; empty where it was."""
+        return self.tally.remarks()
+
+    def said(self) -> str:
+        """Say both in one line; empty where there is nothing to say."""
+        lost = self.summary()
+        return "; ".join(part for part in (lost and f"not trained on: {lost}", self.remarks()) if part)
 
 
 def tally_of(states: Iterable[bytes]) -> Tally:

@@ -246,6 +246,7 @@ def _summary(job: Job, saved: Checkpoint) -> dict[str, Any]:
         "unit": job.loss.unit,
         "skipped_rows": job.position.skipped_rows,
         "not_trained_on": job.loader.report().summary(),
+        "noted": job.loader.report().remarks(),
         "checkpoint": str(saved.path),
         "resume": f"python -m streamfeed.train --resume {shlex.quote(str(job.run.path))}{more}",
     }

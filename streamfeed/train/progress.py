@@ -108,6 +108,8 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         rows.insert(2, ("held out", _score(summary, summary["unit"])))
     if summary["not_trained_on"]:
         rows.insert(-3, ("not trained on", summary["not_trained_on"]))
+    if summary["noted"]:
+        rows.insert(-3, ("of the data", summary["noted"]))
     if summary["skipped_rows"]:
         rows.insert(-3, ("stepped over", f"{summary['skipped_rows']:,} rows (train.skip_rows)"))
     return rows

@@ -84,6 +84,9 @@ def test_unpacked_batches_are_as_wide_as_their_longest_row_rounded_up(
     report = loader.report()
     assert 0.2 < report.utilisation < 1
     assert report.padding > 0
+    assert "samples cut into several rows" in report.remarks()
+    assert "cut" not in report.summary()
+    assert report.said() == f"not trained on: {report.summary()}; {report.remarks()}"
 
 
 @pytest.mark.parametrize(
