@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from streamfeed.encode.frame import Frame
 
-__all__ = ["HuggingFaceEngine"]
+__all__ = ["HuggingFaceEngine", "ids_of"]
 
 
 class HuggingFaceEngine:
@@ -35,12 +35,17 @@ class HuggingFaceEngine:
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode texts in order, each framed; texts without tokens have no ids."""
-        if not texts:
-            return Encoded(np.empty(0, np.int32), np.zeros(1, np.int64))
-        # Each read of .ids makes a list of Python integers, so each is read once and let go of as it is copied.
-        pieces = [
-            np.array(encoding.ids, dtype=np.int32)
-            for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=True)
-        ]
-        offsets = np.fromiter(accumulate(chain((0,), map(len, pieces))), dtype=np.int64, count=len(pieces) + 1)
-        return self._frame.without_silent(Encoded(np.concatenate(pieces), offsets))
+        return self._frame.without_silent(ids_of(self._tokenizer, texts, special_tokens=True))
+
+
+def ids_of(tokenizer: Tokenizer, texts: Sequence[str], *, special_tokens: bool) -> Encoded:
+    """Encode texts in order, with the special tokens of the post-processor or without."""
+    if not texts:
+        return Encoded(np.empty(0, np.int32), np.zeros(1, np.int64))
+    # Each read of .ids makes a list of Python integers, so each is read once and let go of as it is copied.
+    pieces = [
+        np.array(encoding.ids, dtype=np.int32)
+        for encoding in tokenizer.encode_batch_fast(list(texts), add_special_tokens=special_tokens)
+    ]
+    offsets = np.fromiter(accumulate(chain((0,), map(len, pieces))), dtype=np.int64, count=len(pieces) + 1)
+    return Encoded(np.concatenate(pieces), offsets)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
-import numpy as np
 from tokenizers import Tokenizer
 
-from streamfeed.encode.protocol import Encoded
+from streamfeed.encode.huggingface import ids_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from streamfeed.encode.protocol import Encoded
     from streamfeed.encode.tokenizer import TokenizerSpec
 
 __all__ = ["PlainEncoder"]
@@ -34,11 +33,4 @@ class PlainEncoder:
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode texts in order; a text may have no tokens."""
-        if not texts:
-            return Encoded(np.empty(0, np.int32), np.zeros(1, np.int64))
-        pieces = [
-            np.array(encoding.ids, dtype=np.int32)
-            for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        ]
-        offsets = np.fromiter(accumulate(chain((0,), map(len, pieces))), dtype=np.int64, count=len(pieces) + 1)
-        return Encoded(np.concatenate(pieces), offsets)
+        return ids_of(self._tokenizer, texts, special_tokens=False)
