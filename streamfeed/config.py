@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Any, Literal
 
 from streamfeed.errors import ConfigError
-from streamfeed.objectives import Classification, Lm, Map, Objective
+from streamfeed.objectives import Chat, Classification, Lm, Map, Objective, PromptCompletion
 from streamfeed.redaction import redact
 
 __all__ = ["OnError", "Packing", "RetryPolicy", "Source", "StreamConfig"]
@@ -157,8 +157,17 @@ class StreamConfig:
             _at_least("epochs", self.epochs, 1)
         if not 0 <= self.seed < 1 << 64:
             raise ConfigError(f"seed must be in [0, 2**64), got {self.seed}")
+        self._check_objective()
+
+    def _check_objective(self) -> None:
         if not isinstance(self.objective, Objective):
             raise ConfigError(f"objective takes an object, as in Lm() or Chat(), got {self.objective!r}")
+        unread = [source for source in self.sources if source.text is not None]
+        if unread and isinstance(self.objective, Chat | PromptCompletion):
+            raise ConfigError(
+                f"source {redact(unread[0].uris[0])}: {type(self.objective).__name__} does not read the text field "
+                f"{unread[0].text!r}; name its own fields in the objective"
+            )
         if isinstance(self.objective, Classification) and self.packing != "none":
             raise ConfigError(f"classification has one sample a row: set packing='none', not {self.packing!r}")
         if self.group_by_length and self.packing != "none":

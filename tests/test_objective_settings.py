@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamfeed import Source
+from streamfeed import Source, StreamConfig
 from streamfeed.errors import ConfigError
 from streamfeed.objectives import Chat, Classification, PromptCompletion
 
@@ -53,3 +53,18 @@ def test_a_map_is_a_function() -> None:
     function: Any = "lower"
     with pytest.raises(ConfigError, match=r"map takes a function, or Map\(function, ...\), got 'lower'"):
         Source("shards", map=function)
+
+
+@pytest.mark.parametrize("objective", [Chat(), PromptCompletion()])
+def test_a_text_field_that_the_objective_does_not_read_is_refused(objective: Chat | PromptCompletion) -> None:
+    with pytest.raises(ConfigError, match=r"source a: \w+ does not read the text field 'body'"):
+        StreamConfig([Source("a", text="body")], "tokenizer", objective=objective)
+
+
+def test_objectives_are_refused_in_packings_that_they_do_not_have() -> None:
+    with pytest.raises(ConfigError, match="set packing='none', not 'concat'"):
+        StreamConfig([Source("a")], "tokenizer", objective=Classification(classes=2))
+    with pytest.raises(ConfigError, match="group_by_length is for packing='none'"):
+        StreamConfig([Source("a")], "tokenizer", packing="best_fit", group_by_length=True)
+    with pytest.raises(ConfigError, match="objective takes an object"):
+        StreamConfig([Source("a")], "tokenizer", objective="chat")  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from streamfeed.config import OnError, Packing, RetryPolicy, Source, StreamConfig
 from streamfeed.errors import ConfigError
 from streamfeed.objectives import Chat, Mlm, PromptCompletion
+from streamfeed.redaction import redact
 from streamfeed.train.objective_config import ClassificationConfig, ObjectiveName, objective_of
 
 __all__ = [
@@ -232,6 +233,13 @@ class EvalConfig:
             raise ConfigError("a saved config holds nothing that signs URLs; give eval.uri again")
         alone = replace(data.stream(), sources=[source], epochs=1, shuffle_buffer=0, lanes="auto")
         return replace(alone, group_by_length=False)
+
+    def also_trained_on(self, data: DataConfig) -> list[str]:
+        """Return the URIs, redacted, that are named as training data too: they are not held out."""
+        own = {(uri, source.split) for source in self.stream(data).sources for uri in source.uris}
+        return sorted(
+            redact(uri) for source in data.stream().sources for uri in source.uris if (uri, source.split) in own
+        )
 
 
 @dataclass(frozen=True)

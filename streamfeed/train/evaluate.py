@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from streamfeed.train.job import Job
 
 __all__ = ["Evaluation", "Score"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class Evaluation:
     def __init__(self, config: RunConfig, accelerator: Accelerator) -> None:
         self._every = config.eval.every
         self._accelerator = accelerator
+        for uri in config.eval.also_trained_on(config.data) if accelerator.is_main_process else ():
+            _log.warning("%s is both eval.uri and trained on: the score is not one of held-out data", uri)
         self._loader = StreamLoader(
             config.eval.stream(config.data),
             config.loader.batch_size,

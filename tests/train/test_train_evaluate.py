@@ -111,3 +111,10 @@ def test_no_random_number_is_drawn_and_dropout_is_on_again(monkeypatch: pytest.M
     monkeypatch.setattr(evaluate.Evaluation, "score", watched)
     run("run", *HELD_OUT)
     assert seen == [(True, True)] * 3
+
+
+def test_data_that_is_trained_on_is_not_held_out_and_that_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    run("apart", *HELD_OUT)
+    assert "held-out" not in caplog.text
+    run("same", "--eval.uri", "rows")
+    assert caplog.text.count("rows is both eval.uri and trained on: the score is not one of held-out data") == 1
