@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from streamfeed.errors import CorruptShardError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from streamfeed.formats.protocol import Chunk, Value
+    from streamfeed.storage.files import ShardFile
+    from streamfeed.storage.raw import RawFile
+
+
+@dataclass
+class OptionsAlone:
+    """An edge that has nothing but options, for readers that open no shard through it."""
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def open(self, file: ShardFile) -> RawFile:
+        raise AssertionError(file.url)
+
+    def confirm(self, file: ShardFile) -> None:
+        raise AssertionError(file.url)
 
 
 def values_in(chunks: Iterable[Chunk]) -> list[Value]:

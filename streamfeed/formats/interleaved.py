@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING
 
-from streamfeed.storage.raw import RawFile
+from streamfeed.storage.raw import RawFile, SizedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Interleaved"]
 
 
-class Interleaved(RawFile):
+class Interleaved(SizedFile):
     """A shard that is opened once for every range expected at a time.
 
     An open file reads ahead along one way, and a jump drops what it has: columns that are read by turns would fetch
@@ -25,10 +24,10 @@ class Interleaved(RawFile):
     """
 
     def __init__(self, file: ShardFile) -> None:
+        super().__init__(file.size)
         self._file = file
         self._raws = [file.open()]
         self._ranges: list[list[tuple[int, int]]] = [[]]
-        self._position = 0
 
     def expect_all(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Say that these ranges will be read by turns, each behind that of the same number of an earlier call."""
@@ -51,18 +50,6 @@ class Interleaved(RawFile):
     def read_at(self, offset: int, size: int) -> bytes:
         """Return ``size`` bytes at ``offset``, fewer only at the end of the file; the position does not matter."""
         return self._of(offset).read_at(offset, size)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Move to ``offset``; reads nothing."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size}[whence]
-        if base + offset < 0:
-            raise ValueError(f"cannot seek to {base + offset}")
-        self._position = base + offset
-        return self._position
-
-    def tell(self) -> int:
-        """Return the position in bytes."""
-        return self._position
 
     def close(self) -> None:
         """Close every file; safe to call twice."""

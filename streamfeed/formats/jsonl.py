@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 __all__ = ["JsonDecoder", "JsonRecordDecoder"]
 
 
-class JsonDecoder:
-    """Turns lines into the texts of one field."""
+class _JsonLines:
+    """What every decoder of JSON Lines says of itself."""
 
     name = "jsonl"
     what = "JSON Lines"
     blanks = False
+
+
+class JsonDecoder(_JsonLines):
+    """Turns lines into the texts of one field."""
 
     def __init__(self, field: str) -> None:
         self._field = field
@@ -46,12 +50,8 @@ class JsonDecoder:
         return Decoded(values, bad)
 
 
-class JsonRecordDecoder:
+class JsonRecordDecoder(_JsonLines):
     """Turns lines into records of several fields."""
-
-    name = "jsonl"
-    what = "JSON Lines"
-    blanks = False
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape

@@ -100,7 +100,7 @@ class BestFitPacker:
         start = 0
         while (stop := self._window.full(run, start, WINDOW_ROWS * self._seq_len)) is not None:
             self._window.add(run, start, stop)
-            done.append(self._pack(max(0, int(run.offsets[stop]))))
+            done.append(self._pack(int(run.offsets[stop])))
             start = stop
         self._window.add(run, start, len(run))
         return done

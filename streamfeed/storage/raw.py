@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["RawFile"]
+__all__ = ["RawFile", "SizedFile"]
 
 
 class RawFile(io.RawIOBase):
@@ -45,3 +45,23 @@ class RawFile(io.RawIOBase):
     def seekable(self) -> bool:
         """Return True."""
         return True
+
+
+class SizedFile(RawFile):
+    """A file of ``size`` bytes that keeps its own position."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._position = 0
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Move to ``offset``; reads nothing."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        if base + offset < 0:
+            raise ValueError(f"cannot seek to {base + offset}")
+        self._position = base + offset
+        return self._position
+
+    def tell(self) -> int:
+        """Return the position in bytes."""
+        return self._position

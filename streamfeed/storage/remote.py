@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections import deque
 from typing import TYPE_CHECKING
 
 from streamfeed.storage.fetch import LARGEST, SMALLEST, Block, Fetcher
-from streamfeed.storage.raw import RawFile
+from streamfeed.storage.raw import SizedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +19,7 @@ _AHEAD = 4
 """Blocks ahead of the reader; they are what hides the time that a request takes."""
 
 
-class RemoteFile(RawFile):
+class RemoteFile(SizedFile):
     """A file of ``size`` bytes; ``load(start, stop)`` returns a range of it, or raises.
 
     Expected ranges are fetched in blocks that double from 256 kB to 16 MB, a few of them ahead, each within this file's
@@ -28,10 +27,9 @@ class RemoteFile(RawFile):
     """
 
     def __init__(self, size: int, load: Callable[[int, int], bytes], fetcher: Fetcher) -> None:
-        self._size = size
+        super().__init__(size)
         self._load = load
         self._fetcher = fetcher
-        self._position = 0
         self._expected: deque[tuple[int, int]] = deque()
         self._blocks: deque[Block] = deque()  # in the order of the expected ranges, none missing between two
         self._step = SMALLEST
@@ -57,18 +55,6 @@ class RemoteFile(RawFile):
         data = bytearray(max(0, min(size, self._size - offset)))
         self._fill(memoryview(data), offset)
         return bytes(data)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Move to ``offset``; reads nothing."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        if base + offset < 0:
-            raise ValueError(f"cannot seek to {base + offset}")
-        self._position = base + offset
-        return self._position
-
-    def tell(self) -> int:
-        """Return the position in bytes."""
-        return self._position
 
     def close(self) -> None:
         """Drop what was read ahead; safe to call twice."""

@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import zipfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +20,7 @@ from streamfeed.formats.recipe import Recipe
 from streamfeed.storage.files import ShardFile
 from streamfeed.storage.hub.rules import Chosen
 from streamfeed.storage.store import Store
-from tests.reading import values_in
+from tests.reading import OptionsAlone, values_in
 from tests.servers.hub import TOKEN, Hub
 
 if TYPE_CHECKING:
@@ -28,24 +28,10 @@ if TYPE_CHECKING:
 
     from streamfeed.formats.protocol import Value
     from streamfeed.storage.listing import Listing
-    from streamfeed.storage.raw import RawFile
 
 FIELD_README = "---\nconfigs:\n- config_name: default\n  data_files: '*.json'\n  field: rows\n---\n"
 SIZES = (150, 1, 83)
 START = Cursor()
-
-
-@dataclass
-class Options:
-    """An edge that has nothing but options: the adapter opens no shard through it."""
-
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def open(self, file: ShardFile) -> RawFile:
-        raise AssertionError(file.url)
-
-    def confirm(self, file: ShardFile) -> None:
-        raise AssertionError(file.url)
 
 
 def texts(shard: int) -> list[str]:
@@ -91,7 +77,7 @@ def shards(hub: Hub, files: Mapping[str, bytes | str], **options: Any) -> Shards
 
 
 def file_of(found: Shards, index: int, **options: Any) -> ShardFile:
-    return ShardFile(found.listing.urls[index], found.listing.sizes[index], edge=Options(options))
+    return ShardFile(found.listing.urls[index], found.listing.sizes[index], edge=OptionsAlone(options))
 
 
 def values(found: Shards, index: int, cursor: Cursor = START, text: str = "text", **options: Any) -> list[Value]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -16,12 +15,9 @@ from streamfeed.formats.protocol import WHOLE, Bad, Cursor
 from streamfeed.formats.shape import Field, Shape
 from streamfeed.storage.files import ShardFile
 from streamfeed.storage.store import Store
-from tests.reading import values_in
+from tests.reading import OptionsAlone, values_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from streamfeed.storage.raw import RawFile
     from tests.servers.hub import Hub
 
 README = "---\nconfigs:\n- config_name: default\n  data_files: '*.json'\n  field: rows\n---\n"
@@ -46,23 +42,10 @@ SHAPE = Shape(
 )
 
 
-@dataclass
-class Options:
-    """An edge that has nothing but options: the adapter opens no shard through it."""
-
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def open(self, file: ShardFile) -> RawFile:
-        raise AssertionError(file.url)
-
-    def confirm(self, file: ShardFile) -> None:
-        raise AssertionError(file.url)
-
-
 def test_examples_are_records_and_every_cursor_is_exact(hub: Hub) -> None:
     hub.repo("org/odd", {"README.md": README, "0.json": json.dumps({"rows": ROWS})})
     listing, kind = shards_by_datasets(Store().list(["hf://datasets/org/odd"]).datasets[0], {})
-    file = ShardFile(listing.urls[0], listing.sizes[0], edge=Options())
+    file = ShardFile(listing.urls[0], listing.sizes[0], edge=OptionsAlone())
     found = values_in(make_format(kind, SHAPE).read(file, WHOLE, Cursor()))
     for i, (value, row) in enumerate(zip(found, ROWS, strict=True)):
         if i % 5 == 4:

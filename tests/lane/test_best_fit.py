@@ -136,8 +136,8 @@ def test_a_window_holds_at_least_256_documents_and_64_rows_of_tokens() -> None:
     assert all(int(_lengths(part).sum()) >= WINDOW_ROWS * 64 for part in short[:-1])
 
 
-def test_rows_are_95_percent_full_or_more_of_common_lengths() -> None:
-    """99 percent on average: documents of log-normal length, median 600 tokens, sigma 1.0, in rows of 2048."""
+def test_rows_of_common_lengths_are_99_percent_full_on_average_and_95_at_least() -> None:
+    """Documents of log-normal length, median 600 tokens, sigma 1.0, in rows of 2048."""
     draw = np.random.default_rng(0)
     shares = []
     for lane in range(100):

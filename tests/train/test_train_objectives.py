@@ -128,19 +128,11 @@ def test_a_masked_model_becomes_a_classifier(tmp_path: Path) -> None:
     assert model.config.num_labels == 2
 
 
-def test_a_causal_model_classifies_by_its_last_token_in_front_of_the_padding(tmp_path: Path) -> None:
-    tiny(Lm()).save_pretrained(tmp_path)
-    model = tiny(CLASSES, ModelConfig(name_or_path=str(tmp_path))).eval()
-    loss, batch = make_loss(CLASSES, model, packed=False), pairs()
-    with torch.no_grad():
-        together = model(**_inputs(loss)(batch)).logits[1]
-        alone = model(input_ids=batch["input_ids"][1:2, :9]).logits[0]
-    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
-
-
-def test_a_causal_model_whose_config_calls_another_id_its_pad_classifies_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pad", [None, 60], ids=["the tokenizer's pad", "another pad of its config"])
+def test_a_causal_model_classifies_by_its_last_token_in_front_of_the_padding(tmp_path: Path, pad: int | None) -> None:
     causal = tiny(Lm())
-    causal.config.pad_token_id = 60
+    if pad is not None:
+        causal.config.pad_token_id = pad
     causal.save_pretrained(tmp_path)
     model = tiny(CLASSES, ModelConfig(name_or_path=str(tmp_path))).eval()
     loss, batch = make_loss(CLASSES, model, packed=False), pairs()
