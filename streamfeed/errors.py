@@ -16,7 +16,8 @@
     ├── MapError              the user's own function failed, or returned what is no record
     ├── StateError            a state that does not fit this stream
     │   └── ReplayError       the bytes read again are not those of the first reading
-    └── WorkerError           a worker process died, or raised
+    ├── WorkerError           a worker process died, or raised
+    └── RankError             another rank ended, failed, or stopped taking batches
 
 All of them survive pickling between processes with their attributes.
 """
@@ -33,6 +34,7 @@ __all__ = [
     "EngineError",
     "FieldError",
     "MapError",
+    "RankError",
     "ReadError",
     "RecordError",
     "ReplayError",
@@ -120,6 +122,10 @@ class StateError(StreamfeedError, ValueError):
 
 class ReplayError(StateError):
     """The bytes read again on resume are not those that were read first."""
+
+
+class RankError(StreamfeedError, RuntimeError):
+    """Another rank of the job ended, failed, or stopped taking batches; its own message says why."""
 
 
 class WorkerError(StreamfeedError, RuntimeError):

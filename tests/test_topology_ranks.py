@@ -13,20 +13,21 @@ import pytest
 
 from streamfeed import topology
 from streamfeed.errors import ConfigError
-from streamfeed.topology import cores_of_rank, find_rank, join_states
+from streamfeed.topology import Ranks, cores_of_rank
 from tests.streams import CACHE, Run, corpus, global_rows, stream
 
 ROOT = Path(__file__).parent.parent
 
 
-class FakeGroup:
-    def __init__(self, rank: int, world_size: int) -> None:
-        self.get_rank, self.get_world_size = (lambda: rank), (lambda: world_size)
-
-
 @pytest.fixture
 def group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topology, "_group", lambda: FakeGroup(1, 4))
+    monkeypatch.setattr(topology, "_of_default_group", lambda: (1, 4))
+    monkeypatch.setattr(topology, "_gloo", lambda group: None)
+
+
+def find_rank(rank: int | None, world_size: int | None, environment: dict[str, str]) -> tuple[int, int]:
+    found = Ranks.find(rank, world_size, environment=environment)
+    return found.number, found.size
 
 
 def test_alone_is_rank_0_of_1() -> None:
@@ -65,7 +66,9 @@ def test_a_group_and_an_environment_that_disagree_are_refused(group: None) -> No
 
 def test_a_group_of_another_size_is_not_asked_for_its_states(group: None) -> None:
     state = {"rows": 3}
-    assert join_states(state, 2) is state
+    ranks = Ranks.find(0, 2, environment={})
+    assert ranks.group is None
+    assert ranks.join_states(state) is state
 
 
 RANK = """
@@ -121,7 +124,7 @@ from pathlib import Path
 import torch.distributed as dist
 from streamfeed import Source, StreamConfig, StreamLoader
 from streamfeed.errors import StreamfeedError
-from streamfeed.topology import once
+from streamfeed.topology import Ranks
 
 rank, folder = int(sys.argv[1]), Path(sys.argv[2])
 dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=3, timeout=timedelta(0, 30))
@@ -133,10 +136,11 @@ def make():
 def fail():
     raise RuntimeError("no such bucket")
 
-assert once(make, 3) == {"rank": 0}
-assert once(lambda: rank, 2) == rank, "a group of another size is another group"
+ranks = Ranks.find()
+assert ranks.once(make) == {"rank": 0}
+assert Ranks.find(0, 2, environment={}).once(lambda: rank) == rank, "a group of another size is another group"
 try:
-    once(fail, 3)
+    ranks.once(fail)
 except (StreamfeedError, RuntimeError) as error:
     (folder / f"{rank}.txt").write_text(str(error))
 dist.destroy_process_group()

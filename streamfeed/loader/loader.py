@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import weakref
@@ -26,12 +25,14 @@ from streamfeed.loader.pool import RemoteWorker, start_workers, stop_workers, wa
 from streamfeed.loader.reader import Channel, RankReader
 from streamfeed.loader.report import Report, no_row, tally_of
 from streamfeed.stats import ReadStats
-from streamfeed.topology import cores_of_rank, find_rank, join_states, once
+from streamfeed.topology import Ranks, cores_of_rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
+
+    from torch.distributed import ProcessGroup
 
     from streamfeed.config import StreamConfig
     from streamfeed.encode.proof import Verdict
@@ -49,8 +50,9 @@ class StreamLoader:
     """Batches of one rank: ``input_ids``, ``labels`` (-100 ignored, not shifted), ``position_ids``, int64 ``[B, T]``.
 
     ``batch_size`` is the rows of a batch of this rank. ``num_workers`` processes host the rank's lanes, 0 hosts them in
-    this one. ``rank`` and ``world_size`` are the data-parallel ones; left out, they come from the process group or
-    torchrun's environment. ``start_method`` is multiprocessing's. All of this is free to change on resume.
+    this one. ``rank`` and ``world_size`` are the data-parallel ones; left out, they come from the process group (the
+    default one, or ``group``) or torchrun's environment. ``start_method`` is multiprocessing's. All of this is free to
+    change on resume.
 
     The stores are listed once: by the first rank where a process group of ``world_size`` is up (then making a loader is
     a collective), else by every rank, or not at all where ``plan`` is another loader's of the same config.
@@ -77,6 +79,7 @@ class StreamLoader:
         start_method: str | None = None,
         cache_dir: Path | None = None,
         plan: Plan | None = None,
+        group: ProcessGroup | None = None,
         columns: Sequence[Column] = (),
         pad_to_multiple_of: int | None = None,
     ) -> None:
@@ -89,12 +92,13 @@ class StreamLoader:
         self.batch_size = batch_size
         self._asked = (tuple(columns), pad_to_multiple_of)
         self.num_workers = num_workers
-        self.rank, self.world_size = find_rank(rank, world_size)
+        self._ranks = Ranks.find(rank, world_size, group)
+        self.rank, self.world_size = self._ranks.number, self._ranks.size
         self._context = warm_up(start_method) if num_workers else None
         self._cache_dir = default_cache_dir() if cache_dir is None else cache_dir
-        alone = functools.partial(once, world_size=self.world_size)
-        self._resolved = Resolved(config, once=alone, plan=plan, cache_dir=self._cache_dir)
-        self._verdict = alone(lambda: verdict_for(config.objective, self.tokenizer, config.seq_len, self._cache_dir))
+        once = self._ranks.once
+        self._resolved = Resolved(config, once=once, plan=plan, cache_dir=self._cache_dir)
+        self._verdict = once(lambda: verdict_for(config.objective, self.tokenizer, config.seq_len, self._cache_dir))
         self._threads = engine_threads(self._verdict, num_workers, cores_of_rank()) if num_workers else 1
         self._stats = ReadStats()
         self._workers: list[RemoteWorker] = []
@@ -239,7 +243,7 @@ class StreamLoader:
         and :func:`~streamfeed.merge_states` joins those of all ranks.
         Raises :class:`StateError` for a batch that is not yet handed out, or too long ago.
         """
-        return join_states(self._state(batches), self.world_size)
+        return self._ranks.join_states(self._state(batches))
 
     def _state(self, batches: int | None) -> dict[str, Any]:
         mark = self._history.now if batches is None else self._history.find(batches)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ from streamfeed.loader.job import Job, Messages
 from streamfeed.loader.reader import Filled
 from streamfeed.loader.report import no_row, tally_of
 from streamfeed.stats import ReadStats
-from streamfeed.topology import find_rank, once
+from streamfeed.topology import Ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -63,12 +62,12 @@ class StreamDataset(IterableDataset[Row]):
         cache_dir: Path | None = None,
     ) -> None:
         self.config = config
-        self.rank, self.world_size = find_rank(rank, world_size)
+        ranks = Ranks.find(rank, world_size)
+        self.rank, self.world_size = ranks.number, ranks.size
         self._cache_dir = default_cache_dir() if cache_dir is None else cache_dir
-        alone = functools.partial(once, world_size=self.world_size)
-        resolved = Resolved(config, once=alone, cache_dir=self._cache_dir)
+        resolved = Resolved(config, once=ranks.once, cache_dir=self._cache_dir)
         self.tokenizer = resolved.tokenizer
-        self._verdict = alone(
+        self._verdict = ranks.once(
             lambda: verdict_for(config.objective, resolved.tokenizer, config.seq_len, self._cache_dir)
         )
         self._plan = resolved.plan()
