@@ -11,8 +11,10 @@ import numpy as np
 from streamfeed.loader.memory import Batch, BatchMemory
 
 if TYPE_CHECKING:
+    from streamfeed.dataset.batch import BatchArrays
     from streamfeed.dataset.message import Layout
     from streamfeed.loader.columns import Columns
+    from streamfeed.loader.memory import Slot
     from streamfeed.loader.reader import RankReader
 
 __all__ = ["Assembled", "Assembler"]
@@ -56,6 +58,8 @@ class Assembler:
         self._flags = np.empty((most, seq_len), dtype=np.uint8) if layout.flags else None
         self._values = np.empty(most, dtype=np.int64) if layout.values else None
         self._ready: deque[Assembled] = deque()
+        self._taken = 0
+        self._ended = False
 
     def states(self) -> tuple[bytes, ...]:
         """Return each worker's lanes' states, as JSON, at or before the last row read."""
@@ -63,22 +67,48 @@ class Assembler:
 
     def next(self) -> Assembled | None:
         """Return the next batch; None when no row to come holds a token."""
+        self._assemble()
         if not self._ready:
-            self._assemble()
-        return self._ready.popleft() if self._ready else None
+            return None
+        self._taken += 1
+        return self._ready.popleft()
 
-    def _assemble(self) -> None:
-        count = max(1, self._reader.arrived(self._rows, self._most))
-        before = self._reader.states()
-        slot = (self._alone if count == 1 else self._grouped).take()
-        rows = count * self._rows
-        arrays = replace(
+    def known(self, *, wait: bool) -> tuple[int, bool]:
+        """Return how many batches there are at least, from the first on, and whether there are no more.
+
+        ``wait``: until there is one more than were handed out, or the end is known.
+        """
+        if wait:
+            self._assemble()
+        ready = self._taken + len(self._ready)
+        return (ready, True) if self._ended else (max(ready, self._reader.sure(self._rows)), False)
+
+    def empty(self) -> Assembled:
+        """Return a batch of empty rows, for when no row to come holds a token: the rows of another rank go on."""
+        slot = self._alone.take()
+        arrays = self._arrays(slot, self._rows)
+        filled = self._reader.blank(arrays, self._pad)
+        batches = slot.batches if self._columns is None else self._columns.make(arrays, filled, 1, slot.batches)
+        return Assembled(batches[0], 0, self._rows, self._reader.states())
+
+    def _arrays(self, slot: Slot, rows: int) -> BatchArrays:
+        return replace(
             slot.arrays.rows(0, rows),
             flags=None if self._flags is None else self._flags[:rows],
             values=None if self._values is None else self._values[:rows],
         )
+
+    def _assemble(self) -> None:
+        """Make sure that a batch is ready, unless there are no more."""
+        if self._ready or self._ended:
+            return
+        count = max(1, self._reader.arrived(self._rows, self._most))
+        before = self._reader.states()
+        slot = (self._alone if count == 1 else self._grouped).take()
+        arrays = self._arrays(slot, count * self._rows)
         filled = self._reader.fill(arrays, self._pad)
         if filled is None:
+            self._ended = True
             return
         by_batch = filled.lengths.reshape(count, self._rows)
         tokens = by_batch.sum(axis=1).tolist()

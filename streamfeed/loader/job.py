@@ -176,6 +176,10 @@ class InProcess:
         self._held.append(buffers)
         return self._messages.next(buffers)
 
+    def ready(self) -> bool:
+        """Say no: a message is made when it is needed."""
+        return False
+
     def release(self) -> None:
         """Take the oldest message's buffers back."""
         self._free.append(self._held.pop(0))

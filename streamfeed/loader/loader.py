@@ -24,6 +24,7 @@ from streamfeed.loader.job import InProcess, Job
 from streamfeed.loader.pool import RemoteWorker, start_workers, stop_workers, warm_up
 from streamfeed.loader.reader import Channel, RankReader
 from streamfeed.loader.report import Report, no_row, tally_of
+from streamfeed.loader.votes import Votes
 from streamfeed.stats import ReadStats
 from streamfeed.topology import Ranks, cores_of_rank
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from streamfeed.config import StreamConfig
     from streamfeed.encode.proof import Verdict
     from streamfeed.encode.tokenizer import TokenizerSpec
+    from streamfeed.loader.assembly import Assembled
     from streamfeed.loader.columns import Column
     from streamfeed.loader.memory import Batch
     from streamfeed.plan.plan import Plan
@@ -62,6 +64,10 @@ class StreamLoader:
     of ``pad_to_multiple_of``), and ``attention_mask``, int64 ``[B, T]``, is 1 where a row has tokens. On request, by
     ``columns``: ``document_ids``, int32 ``[B, T]``, which piece of its row a token is of (-1: padding); ``cu_seqlens``,
     int32 ``[pieces + 1]``, where pieces begin in the batch laid end to end, and ``max_seqlen``, int32, the longest.
+
+    On a finite stream all ranks of a process group hand out the same number of batches, if need be of empty rows (all
+    labels -100), and take them alike: the last is the last one in which any rank has a row. Where one fails, the others
+    get a :class:`~streamfeed.errors.RankError`. Ranks without a group end each by itself.
 
     Iterating continues after the last batch handed out; after the end of a finite stream it starts the next pass.
     Batches may share one piece of memory, each its own part: ``clone()`` a tensor before saving or pickling it, which
@@ -100,6 +106,9 @@ class StreamLoader:
         self._resolved = Resolved(config, once=once, plan=plan, cache_dir=self._cache_dir)
         self._verdict = once(lambda: verdict_for(config.objective, self.tokenizer, config.seq_len, self._cache_dir))
         self._threads = engine_threads(self._verdict, num_workers, cores_of_rank()) if num_workers else 1
+        self._voters = self._ranks.another() if config.epochs is not None and self._ranks.group else None
+        self._votes: Votes | None = None
+        self._starts = 0
         self._stats = ReadStats()
         self._workers: list[RemoteWorker] = []
         self._stop = weakref.finalize(self, stop_workers, self._workers, os.getpid())
@@ -154,10 +163,10 @@ class StreamLoader:
         if self._ended:
             return None
         try:
-            if self._reader is None:
-                self._reader = self._open()
-            assembled = self._reader.next()
+            assembled = self._assembled()
         except BaseException:
+            if self._votes is not None:
+                self._votes.leave()
             self.close()  # what comes next starts again behind the last batch
             raise
         if assembled is None:
@@ -169,6 +178,18 @@ class StreamLoader:
             self._check_budget(states)
         self._history.batch(states)
         return batch
+
+    def _assembled(self) -> Assembled | None:
+        """Return the next batch of this rank, an empty one once only others have rows, and None at the end."""
+        if self._reader is None:
+            self._reader = self._open()
+            self._starts += 1
+            self._votes = None if self._voters is None else Votes(self._voters, self._reader, self._starts)
+        if self._votes is None:
+            return self._reader.next()
+        if not self._votes.exists(self._history.now.batches):
+            return None
+        return self._reader.next() or self._reader.empty()
 
     def _check_budget(self, states: tuple[bytes, ...]) -> None:
         """Stop when the lanes of this rank have together passed over more than any one of them may."""
@@ -225,7 +246,7 @@ class StreamLoader:
             self._check_budget(states)
         if now.batches == 0 and now.base.rows == 0:
             self.close()
-            raise no_row(tally_of(states), self.rank, self.world_size)
+            raise no_row(tally_of(states), self.rank, 1 if self._voters else self.world_size)
         self._history.end(states)
         self._ended = True
         self._report.passes_over(tally_of(states))

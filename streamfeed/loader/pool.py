@@ -78,6 +78,13 @@ class RemoteWorker:
         self.retries = header.retries
         return self._buffers[header.slot].message(header.rows, header.starts, header.payload)
 
+    def ready(self) -> bool:
+        """Say whether a message, or the news of a death, has arrived."""
+        try:
+            return self._pipe.poll(0)
+        except (EOFError, ConnectionError):
+            return True
+
     def _next_bytes(self) -> bytes:
         if not self._pipe.poll(0):
             wait([self._pipe, self._process.sentinel])

@@ -25,6 +25,9 @@ class Channel(Protocol):
     def receive(self) -> Message:
         """Return the next message, waiting for it; the last one has no rows. Raises what the worker raised."""
 
+    def ready(self) -> bool:
+        """Say whether :meth:`receive` has something to return, or to raise, at once."""
+
     def release(self) -> None:
         """Say that the oldest message received and not yet released was used: its buffers may be written again."""
 
@@ -68,6 +71,7 @@ class _Tap:
         self._next = 0
         self._next_start = 0
         self._end: bytes | None = None
+        self._failure: Exception | None = None
 
     def draw(self, count: int) -> Iterator[_Part]:
         """Yield the next ``count`` rows in parts; fewer once the worker's lanes have ended.
@@ -94,6 +98,21 @@ class _Tap:
     def arrived(self) -> int:
         """Return how many rows of the message at hand are not yet drawn."""
         return len(self._messages[0].ids) - self._next if self._messages else 0
+
+    def sure(self) -> int:
+        """Return how many rows there are up to the last one at hand that is not empty; takes what has arrived."""
+        while self._end is None and self._failure is None and self.channel.ready():
+            try:
+                self._receive()
+            except Exception as error:  # noqa: BLE001 - the rows before it come first
+                self._failure = error
+        rows, last = -self._next, 0
+        for message in self._messages:
+            full = np.flatnonzero(message.lengths[max(0, -rows) :])
+            if len(full):
+                last = rows + max(0, -rows) + int(full[-1]) + 1
+            rows += len(message.ids)
+        return max(0, last)
 
     def has_more(self) -> bool:
         """Say whether any row to come is not empty; may wait for a message."""
@@ -122,6 +141,8 @@ class _Tap:
     def _receive(self) -> bool:
         if self._end is not None:
             return False
+        if self._failure is not None:
+            raise self._failure
         message = self.channel.receive()
         if not len(message.ids):
             self._end = message.states
@@ -144,7 +165,7 @@ class RankReader:
     ) -> None:
         self._slots = share.slots
         self._taps = [_Tap(*pair) for pair in zip(channels, states or [b"{}"] * len(channels), strict=True)]
-        self._t = first
+        self._first = self._t = first
         self._places: dict[tuple[int, int], list[_Places]] = {}
 
     def states(self) -> tuple[bytes, ...]:
@@ -164,6 +185,27 @@ class RankReader:
     def has_more(self) -> bool:
         """Say whether any row to come is not empty; may wait for a message once rows have become empty."""
         return any(tap.has_more() for tap in self._taps)
+
+    def sure(self, rows: int) -> int:
+        """Return how many batches of ``rows`` rows, from the first on, are known to exist without waiting."""
+        known = 0
+        turn, offset = divmod(self._t, self._slots)
+        for index, tap in enumerate(self._taps):
+            count = tap.sure()
+            if not count:
+                continue
+            own = range(index, self._slots, len(self._taps))
+            passed = len(range(index, offset, len(self._taps)))
+            turns, place = divmod(passed + count - 1, len(own))
+            known = max(known, (turn + turns) * self._slots + own[place] + 1 - self._first)
+        return -(-known // rows)
+
+    def blank(self, batch: BatchArrays, pad: int) -> Filled:
+        """Fill ``batch`` with empty rows: those of this rank have ended, and another one's have not."""
+        count = len(batch.input_ids)
+        lengths = np.zeros(count, dtype=np.int32)
+        self._t += count
+        return Filled(lengths, batch.finish(lengths, [], pad), self._t - count)
 
     def fill(self, batch: BatchArrays, pad: int) -> Filled | None:
         """Fill ``batch`` with the next rows; ``None`` when neither they nor any row to come holds a token."""

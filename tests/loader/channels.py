@@ -56,6 +56,8 @@ class FakeChannel:
     received: int = 0
     released: int = 0
     closed: int = 0
+    arrives: int = 0
+    """messages that come without being waited for"""
     _held: list[Message] = field(default_factory=list)
 
     @classmethod
@@ -75,6 +77,9 @@ class FakeChannel:
         self.received += 1
         self._held.append(message)
         return message
+
+    def ready(self) -> bool:
+        return self.received < self.arrives
 
     def release(self) -> None:
         message = self._held.pop(0)

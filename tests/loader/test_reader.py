@@ -172,3 +172,41 @@ def test_a_failure_comes_behind_the_batches_in_front_of_it() -> None:
     assert fill(reader, 2) is not None
     with pytest.raises(WorkerError, match="gone"):
         fill(reader, 2)
+
+
+@given(streams(), st.integers(1, 5), st.data())
+@settings(max_examples=150, deadline=None)
+def test_batches_known_to_exist_do_and_all_that_have_arrived_are_known(
+    stream: tuple[int, int, int, list[Rows], list[list[int]]], count: int, data: st.DataObject
+) -> None:
+    """Some rows are empty, as of lanes that have ended; messages arrive by chance, at last all of them."""
+    slots, _, first, rows, cuts = stream
+    for some in rows:
+        some.lengths[:] = data.draw(st.lists(st.sampled_from([0, 2]), min_size=len(some.ids), max_size=len(some.ids)))
+    numbers = [int(ids[0]) // 10 for some in rows for ids, length in zip(some.ids, some.lengths, strict=True) if length]
+    true = -(-(max(numbers, default=first - 1) + 1 - first) // count)
+    channels = [FakeChannel.cut(some, where) for some, where in zip(rows, cuts, strict=True)]
+    reader = RankReader(Share(slots, 0, 1), channels, first)
+    known = [reader.sure(count)]
+    for handed in range(true):
+        for channel in channels:
+            channel.arrives = min(len(channel.messages), channel.received + data.draw(st.integers(0, 2)))
+        if data.draw(st.booleans()):
+            known.append(reader.sure(count))
+            assert known[-1] <= true
+        if handed == true - 1:
+            break
+        assert fill(reader, count) is not None
+    for channel in channels:
+        channel.arrives = len(channel.messages)
+    assert reader.sure(count) == true or not true
+
+
+def test_a_failure_that_is_met_in_looking_ahead_comes_behind_the_batches_in_front_of_it() -> None:
+    channel = FakeChannel.cut(Rows.of(range(6), [SEQ_LEN] * 6), [3], WorkerError("gone"))
+    channel.arrives = 3  # two messages and the failure
+    reader = RankReader(Share(1, 0, 1), [channel], 0)
+    assert reader.sure(2) == 3
+    assert [fill(reader, 2) is not None for _ in range(3)] == [True] * 3
+    with pytest.raises(WorkerError, match="gone"):
+        fill(reader, 2)
