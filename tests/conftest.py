@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from streamfeed.encode.protocol import Engine
     from streamfeed.encode.tokenizer import TokenizerSpec
 
-pytest_plugins = ("tests.servers.fixtures",)
+pytest_plugins = ("tests.servers.fixtures", "tests.distributed.fixtures")
 
 # The same examples on every run, on machines of any speed.
 settings.register_profile("suite", max_examples=40, derandomize=True, deadline=None, database=None)

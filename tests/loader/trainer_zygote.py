@@ -7,10 +7,8 @@ and ends as a script does. When the tests are killed, this process and the train
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
 import sys
 import tempfile
 import types
@@ -20,14 +18,9 @@ import torch  # noqa: F401
 import transformers
 
 import streamfeed.loader.loader  # noqa: F401
+from tests.loader.die_with_parent import die_with_parent
 
 assert transformers.AutoTokenizer is not None
-
-
-def die_with_parent() -> None:
-    """Be killed when the parent has ended, however it did: a trainer in a session of its own would go on for ever."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def become(script: str, errors: str, temp: str) -> None:
