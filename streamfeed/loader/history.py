@@ -48,12 +48,13 @@ class History:
     """The marks behind the last batches; ``now`` is the newest. Batches are numbered from ``base`` on."""
 
     base: StreamState
+    most: int = KEPT_STATES
     now: Mark = field(init=False)
     _kept: deque[Mark] = field(init=False)
 
     def __post_init__(self) -> None:
         self.now = Mark(0, self.base)
-        self._kept = deque([self.now], maxlen=KEPT_STATES + 1)
+        self._kept = deque([self.now], maxlen=self.most + 1)
 
     def restart(self, base: StreamState) -> None:
         """Note that workers will start again at ``base``; earlier batches can still be asked for."""
@@ -74,5 +75,5 @@ class History:
             if mark.number == number:
                 return mark
         raise StateError(
-            f"there is no state of batch {number}: {self.now.number} were handed out, the last {KEPT_STATES} are kept"
+            f"there is no state of batch {number}: {self.now.number} were handed out, the last {self.most} are kept (kept_states)"
         )

@@ -19,7 +19,7 @@ from streamfeed.errors import BudgetError, ConfigError
 from streamfeed.loader.assembly import Assembler
 from streamfeed.loader.columns import check_columns, columns_for
 from streamfeed.loader.heap import give_back
-from streamfeed.loader.history import History
+from streamfeed.loader.history import KEPT_STATES, History
 from streamfeed.loader.job import InProcess, Job
 from streamfeed.loader.pool import RemoteWorker, start_workers, stop_workers, warm_up
 from streamfeed.loader.reader import Channel, RankReader
@@ -86,6 +86,7 @@ class StreamLoader:
         cache_dir: Path | None = None,
         plan: Plan | None = None,
         group: ProcessGroup | None = None,
+        kept_states: int = KEPT_STATES,
         columns: Sequence[Column] = (),
         pad_to_multiple_of: int | None = None,
     ) -> None:
@@ -98,6 +99,7 @@ class StreamLoader:
         self.batch_size = batch_size
         self._asked = (tuple(columns), pad_to_multiple_of)
         self.num_workers = num_workers
+        self._kept_states = kept_states
         self._ranks = Ranks.find(rank, world_size, group)
         self.rank, self.world_size = self._ranks.number, self._ranks.size
         self._context = warm_up(start_method) if num_workers else None
@@ -144,7 +146,7 @@ class StreamLoader:
         self._stop_workers()
         self._reader: Assembler | None = None
         self._ended = state.ended
-        self._history = History(state)
+        self._history = History(state, self._kept_states)
 
     # Iteration
 
@@ -165,8 +167,7 @@ class StreamLoader:
         try:
             assembled = self._assembled()
         except BaseException:
-            if self._votes is not None:
-                self._votes.leave()
+            self.leave()
             self.close()  # what comes next starts again behind the last batch
             raise
         if assembled is None:
@@ -190,6 +191,14 @@ class StreamLoader:
         if not self._votes.exists(self._history.now.batches):
             return None
         return self._reader.next() or self._reader.empty()
+
+    def leave(self) -> None:
+        """Tell the other ranks, which may wait for this one's rows, that it takes no more batches of this pass.
+
+        They get a :class:`~streamfeed.errors.RankError`. Nothing to tell where the stream repeats or a rank is alone.
+        """
+        if self._votes is not None:
+            self._votes.leave()
 
     def _check_budget(self, states: tuple[bytes, ...]) -> None:
         """Stop when the lanes of this rank have together passed over more than any one of them may."""
@@ -256,12 +265,18 @@ class StreamLoader:
 
     # State
 
+    @property
+    def batches(self) -> int:
+        """The number of batches handed out since the loader was made, loaded or reset."""
+        return self._history.now.number
+
     def state_dict(self, batches: int | None = None) -> dict[str, Any]:
         """Return the state as of the last batch handed out, or as of the ``batches``-th one.
 
         Batches are counted since the loader was made, loaded or reset. Plain JSON. A collective when a process group of
         this world size is up: call it on every rank; it then holds all lanes. Without one it holds this rank's lanes,
-        and :func:`~streamfeed.merge_states` joins those of all ranks.
+        and :func:`~streamfeed.merge_states` joins those of all ranks. The states of the last ``kept_states`` batches are
+        kept: as many as a trainer looks ahead, and a few more.
         Raises :class:`StateError` for a batch that is not yet handed out, or too long ago.
         """
         return self._ranks.join_states(self._state(batches))
