@@ -54,7 +54,12 @@ def _rebuild(cls: type[StreamfeedError], args: tuple[Any, ...], attributes: dict
 
 
 class StreamfeedError(Exception):
-    """Base of every error that streamfeed raises on purpose."""
+    """Base of every error that streamfeed raises on purpose.
+
+    ``told_to_all``: whether all ranks of the run raise it, so that one of them says it for all.
+    """
+
+    told_to_all = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__)
@@ -126,6 +131,8 @@ class ReplayError(StateError):
 
 class RankError(StreamfeedError, RuntimeError):
     """Another rank of the job ended, failed, or stopped taking batches; its own message says why."""
+
+    told_to_all = True
 
 
 class WorkerError(StreamfeedError, RuntimeError):

@@ -88,15 +88,15 @@ class Ranks:
         if self.number == 0:
             try:
                 box = [make(), None]
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - raised again once the others know
                 with _gone("rank 0 failed"):
                     distributed.broadcast_object_list([None, _portable(error, 0)], src=first, group=self.group)
-                raise
+                raise _told(error) from error.__cause__
         with _gone("waiting for what rank 0 lists"):
             distributed.broadcast_object_list(box, src=first, group=self.group)
         made, failure = box
         if failure is not None:
-            raise failure
+            raise _told(failure)
         return made  # type: ignore[no-any-return]
 
     def together(self, make: Callable[[], T]) -> T:
@@ -113,10 +113,10 @@ class Ranks:
             failure = error
         said = self.gather(None if failure is None else _portable(failure, self.number))
         if failure is not None:
-            raise failure
+            raise _told(failure)
         for other in said:
             if other is not None:
-                raise other
+                raise _told(other)
         return made
 
     def gather(self, value: T) -> list[T]:
@@ -225,6 +225,13 @@ def _new_group(group: ProcessGroup) -> ProcessGroup:
 
 def _first(group: ProcessGroup) -> int:
     return int(_distributed().get_global_rank(group, 0))
+
+
+def _told(error: Exception) -> Exception:
+    """Mark an error of ours as one that all ranks raise; return it."""
+    if isinstance(error, StreamfeedError):
+        error.told_to_all = True
+    return error
 
 
 def _portable(error: Exception, rank: int) -> Exception:

@@ -23,7 +23,7 @@ from streamfeed.train.atomic import write_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Checkpoint", "begin", "finish", "fresh_name", "latest", "open_checkpoint", "set_aside_after", "writing"]
+__all__ = ["Checkpoint", "begin", "finish", "fresh_name", "latest", "open_checkpoint", "prune", "set_aside_after"]
 
 _MANIFEST = "manifest.json"
 _NAME = re.compile(r"step-(\d{6,})")
@@ -82,16 +82,23 @@ def latest(folder: Path) -> Checkpoint | None:
 def begin(folder: Path, step: int) -> Path:
     """Make the empty folder that the checkpoint of ``step`` is written into; remove what killed writers left."""
     folder.mkdir(parents=True, exist_ok=True)
-    for stale in folder.glob(".writing-step-*"):
+    for stale in (*folder.glob(".writing-step-*"), *folder.glob(".removing-step-*")):
         shutil.rmtree(stale)
-    temporary = writing(folder, step)
+    temporary = folder / f".writing-step-{step:06d}"
     temporary.mkdir()
     return temporary
 
 
-def writing(folder: Path, step: int) -> Path:
-    """Name the temporary folder of ``step``: the same on every rank."""
-    return folder / f".writing-step-{step:06d}"
+def prune(folder: Path, keep: int) -> list[int]:
+    """Remove all but the ``keep`` newest checkpoints; return the steps of those removed.
+
+    A folder loses its name first, so that no kill leaves half a checkpoint that looks whole. What a resume has set
+    aside is the user's to remove.
+    """
+    old = _steps(folder)[keep:]
+    for _, path in old:
+        shutil.rmtree(path.rename(path.with_name(f".removing-{path.name}")))
+    return [step for step, _ in old]
 
 
 def finish(temporary: Path, step: int) -> Checkpoint:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from streamfeed.errors import ConfigError, StreamfeedError
 from streamfeed.train.flags import Arguments, parse
 from streamfeed.train.folders import RunFolder, find_resume, new_folder
+from streamfeed.train.stop import Stop, Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,19 +37,28 @@ class Plan:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the main job; return 0, 1 for an error of the run, 2 for one of the settings, 130 for Ctrl-C."""
+    """Run the main job; return 0, 1 for an error of the run, 2 for one of the settings.
+
+    Asked to stop by SIGTERM or SIGINT, it saves what it has learnt and returns 128 and the signal's number: 143 or 130.
+    """
     from rich.console import Console
 
     errors = Console(stderr=True, soft_wrap=True)
-    try:
-        settled = plan(sys.argv[1:] if argv is None else argv)
-        _run(settled, Console(soft_wrap=True))
-    except StreamfeedError as error:
-        errors.print(f"error: {error}", style="red", markup=False, highlight=False)
-        return 2 if isinstance(error, ConfigError) else 1
-    except KeyboardInterrupt:
-        errors.print("interrupted; continue from the last checkpoint with --resume latest", markup=False)
-        return 130
+    first = os.environ.get("RANK", "0") == "0"
+    stop = Stop()
+    with stop.handling():
+        try:
+            with stop.interruptible():
+                settled = plan(sys.argv[1:] if argv is None else argv)
+            _run(settled, Console(soft_wrap=True), stop)
+        except StreamfeedError as error:
+            if first or not error.told_to_all:
+                errors.print(f"error: {error}", style="red", markup=False, highlight=False)
+            return 2 if isinstance(error, ConfigError) else 1
+        except Stopped as stopped:
+            if first:
+                errors.print(f"{stopped}; go on with --resume latest", markup=False, highlight=False)
+            return stopped.code
     return 0
 
 
@@ -89,31 +99,34 @@ def _or_demo(arguments: Arguments, given: RunConfig) -> tuple[RunConfig, bool]:
     return parse(arguments, DEFAULTS), True
 
 
-def _run(settled: Plan, console: Console) -> None:
+def _run(settled: Plan, console: Console, stop: Stop) -> None:
     from streamfeed.train.progress import Reporter
 
     # Read when torch is loaded. By default its threads spin while they wait for each other: on cores shared with the
     # loader's workers or other jobs that made a step of the demo 1.5 to 4 times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Quiet where several ranks share a terminal: each rank sets this up before it knows the others.
-    reporter = Reporter(console, enabled=os.environ.get("RANK", "0") == "0")
-    with reporter, _log_to(console):
+    first = os.environ.get("RANK", "0") == "0"
+    reporter = Reporter(console, enabled=first)
+    with reporter, _log_to(console, logging.INFO if first else logging.ERROR):
         if settled.demo:
             from streamfeed.train.demo import prepare
 
-            prepare(reporter.note)
+            with stop.interruptible():
+                prepare(reporter.note)
         if settled.config.resume is not None and settled.start is None:
             reporter.note(f"{settled.run.path} has no checkpoint yet: starting at step 0")
         reporter.note("Loading torch and transformers ...")
-        from streamfeed.train.loop import train
+        with stop.interruptible():
+            from streamfeed.train.loop import train
 
-        summary = train(settled.config, settled.run, settled.start, reporter)
+        summary = train(settled.config, settled.run, settled.start, reporter, stop)
     reporter.summary(summary)
 
 
 @contextmanager
-def _log_to(console: Console) -> Iterator[None]:
-    """Show the library's log lines."""
+def _log_to(console: Console, level: int) -> Iterator[None]:
+    """Show the library's log lines from ``level`` on."""
     handler: logging.Handler = logging.StreamHandler(console.file)
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
     if console.is_terminal:
@@ -122,7 +135,7 @@ def _log_to(console: Console) -> Iterator[None]:
         handler = RichHandler(console=console, show_path=False, show_time=False, markup=False)
     logger = logging.getLogger("streamfeed")
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    logger.setLevel(level)
     try:
         yield
     finally:

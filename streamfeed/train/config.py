@@ -21,14 +21,18 @@ __all__ = [
     "EvalConfig",
     "LoaderConfig",
     "ModelConfig",
+    "Parallel",
     "Precision",
     "RunConfig",
+    "Schedule",
     "SourceConfig",
     "TrainConfig",
 ]
 
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 Attention = Literal["auto", "eager", "sdpa", "flex_attention"]
+Parallel = Literal["ddp", "fsdp"]
+Schedule = Literal["cosine", "constant"]
 
 
 def _setting(default: Any, help_text: str, *, shown: bool = True) -> Any:  # noqa: ANN401 - a field of any type
@@ -184,15 +188,32 @@ class TrainConfig:
 
     output_dir: str | None = _setting(None, "run folder; left out: a fresh numbered one under runs/")
     global_batch_size: int | None = _setting(None, "rows of an optimizer step; left out: one micro-batch of every rank")
-    max_steps: int = _setting(1000, "optimizer steps; a finite stream may end before")
+    max_steps: int | None = _setting(
+        None,
+        "optimizer steps; left out: 1000, unless train.max_tokens or data.epochs bounds the run; the first one ends it",
+    )
+    max_tokens: int | None = _setting(
+        None, "labels trained on, over all ranks, padding not counted: the first step that reaches it is the last"
+    )
     lr: float = _setting(3e-4, "peak learning rate")
-    min_lr: float = _setting(0.1, "learning rate at the end, as a share of the peak")
+    lr_schedule: Schedule = _setting(
+        "cosine",
+        "behind the warm-up: cosine, down to min_lr at the end of the run (data.epochs alone are counted for it), "
+        "or constant",
+    )
+    min_lr: float = _setting(0.1, "learning rate at the end of a cosine, as a share of the peak")
     warmup_steps: int = _setting(100, "steps of linear warm-up")
     weight_decay: float = _setting(0.1, "AdamW's decay of matrices")
     beta1: float = _setting(0.9, "AdamW's decay of the mean of gradients")
     beta2: float = _setting(0.95, "AdamW's decay of the mean of squared gradients")
     clip: float = _setting(1.0, "largest norm of the gradient; 0: no clipping")
     checkpoint_every: int = _setting(500, "steps between checkpoints; 0: only at the end")
+    keep_checkpoints: int = _setting(0, "how many checkpoints are kept, the newest; 0: all")
+    parallel: Parallel = _setting(
+        "ddp",
+        "several ranks hold a copy of the model each (ddp), or a part (fsdp, FSDP2): both on GPUs and on CPUs; free to "
+        "change on resume",
+    )
     log_every: int = _setting(10, "steps between lines of metrics.jsonl")
     seed: int = _setting(0, "seed of weights and dropout")
     skip_rows: int = _setting(
@@ -213,6 +234,11 @@ class EvalConfig:
     format: str | None = _setting(None, "their format; left out: data.format")
     split: str | None = _setting(None, "of hf://datasets/org/name: its split, such as validation")
     every: int = _setting(0, "steps between scores; 0: only at the end")
+
+    @property
+    def given(self) -> bool:
+        """Whether there is held-out data."""
+        return self.uri is not None
 
     def stream(self, data: DataConfig) -> StreamConfig:
         """Build the config of one pass over the held-out data in listed order."""
@@ -253,6 +279,14 @@ class RunConfig:
     eval: EvalConfig = field(default_factory=EvalConfig)
     resume: str | None = _setting(None, "'latest', a run folder, or one of its checkpoints")
 
+    def stream(self) -> StreamConfig:
+        """Build the config of the stream that is trained on. Raises :class:`ConfigError`."""
+        return self.data.stream()
+
+    def eval_stream(self) -> StreamConfig:
+        """Build the config of one pass over the held-out data. Raises :class:`ConfigError`."""
+        return self.eval.stream(self.data)
+
     def check(self) -> None:
         """Raise :class:`ConfigError` for values that cannot work, before anything heavy is imported."""
         self.data.stream()
@@ -292,6 +326,8 @@ _LEAST: dict[str, float] = {
     "model.num_kv_heads": 1,
     "train.global_batch_size": 1,
     "train.max_steps": 1,
+    "train.max_tokens": 1,
+    "train.keep_checkpoints": 0,
     "train.min_lr": 0,
     "train.warmup_steps": 0,
     "train.weight_decay": 0,

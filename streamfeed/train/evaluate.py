@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
-from streamfeed.errors import EmptyStreamError, StreamfeedError
+from streamfeed.errors import StreamfeedError
 from streamfeed.loader.loader import StreamLoader
 from streamfeed.train.step import on_device
 
 if TYPE_CHECKING:
-    from accelerate import Accelerator
     from torch import Tensor
 
     from streamfeed.train.config import RunConfig
     from streamfeed.train.job import Job
+    from streamfeed.train.together import Together
 
 __all__ = ["Evaluation", "Score"]
 
@@ -44,17 +44,20 @@ class Evaluation:
     Making one lists the data, on every rank at once, and so fails before training where there is none.
     """
 
-    def __init__(self, config: RunConfig, accelerator: Accelerator) -> None:
+    def __init__(self, config: RunConfig, together: Together, device: torch.device) -> None:
         self._every = config.eval.every
-        self._accelerator = accelerator
-        for uri in config.eval.also_trained_on(config.data) if accelerator.is_main_process else ():
+        self._together = together
+        self._device = device
+        ranks = together.ranks
+        for uri in config.eval.also_trained_on(config.data) if ranks.number == 0 else ():
             _log.warning("%s is both eval.uri and trained on: the score is not one of held-out data", uri)
         self._loader = StreamLoader(
-            config.eval.stream(config.data),
+            config.eval_stream(),
             config.loader.batch_size,
             num_workers=config.loader.num_workers,
-            rank=accelerator.process_index,
-            world_size=accelerator.num_processes,
+            rank=ranks.number,
+            world_size=ranks.size,
+            group=ranks.group,
             pad_to_multiple_of=config.loader.pad_to_multiple_of,
         )
 
@@ -71,42 +74,37 @@ class Evaluation:
     def score(self, job: Job) -> Score:
         """Score the model as it stands: no dropout, no gradient, no random number drawn; a collective.
 
-        The bare model runs, since ranks may have different numbers of batches and a wrapped one exchanges in each.
-        Raises :class:`~streamfeed.errors.StreamfeedError` where no rank has a label.
+        All ranks take the same number of batches, empty ones where their rows have ended, so that a model in parts is
+        whole in each. Raises :class:`~streamfeed.errors.StreamfeedError` where no rank has a label, and
+        :class:`~streamfeed.train.stop.Stopped` on all ranks when one was asked to stop.
         """
-        model = self._accelerator.unwrap_model(job.model)
-        devices = [self._accelerator.device] if self._accelerator.device.type == "cuda" else []
+        model = job.accelerator.unwrap_model(job.model)
+        devices = [self._device] if self._device.type == "cuda" else []
         self._loader.reset()
         model.eval()
         try:
-            with torch.random.fork_rng(devices), torch.no_grad(), self._accelerator.autocast():
+            with torch.random.fork_rng(devices), torch.no_grad(), job.accelerator.autocast():
                 sums = self._sums(job, model)
         finally:
             model.train()
             self._loader.close()
-        total, labels, right, classes = self._over_ranks(sums).tolist()
+        if job.accelerator.num_processes > 1:
+            sums = job.accelerator.reduce(sums, reduction="sum")
+        total, labels, right, classes = sums.tolist()
         if not labels:
             raise StreamfeedError("the held-out data of eval.uri has no label to score")
         return Score(total / labels, int(labels), right / labels if classes else None)
 
     def _sums(self, job: Job, model: torch.nn.Module) -> Tensor:
         """Return loss, labels, right choices, and whether there was a choice, summed over the batches of this rank."""
-        sums = torch.zeros(4, dtype=torch.float64, device=self._accelerator.device)
-        try:
-            for batch in self._loader:
-                loss, right = job.loss.summed(model, on_device(batch, self._accelerator.device))
-                sums[0] += loss
-                sums[1] += job.loss.count(batch)
-                if right is not None:
-                    sums[2] += right
-                    sums[3] = 1
-        except EmptyStreamError:
-            if self._accelerator.num_processes == 1:  # of several ranks, some may have no row
-                raise
+        sums = torch.zeros(4, dtype=torch.float64, device=self._device)
+        batches = iter(self._loader)
+        while taken := self._together.take(self._loader, batches, 1, job.loss.count).batches:
+            batch = on_device(taken[0], self._device)
+            loss, right = job.loss.summed(model, batch)
+            sums[0] += loss
+            sums[1] += job.loss.count(batch)
+            if right is not None:
+                sums[2] += right
+                sums[3] = 1
         return sums
-
-    def _over_ranks(self, sums: Tensor) -> Tensor:
-        if self._accelerator.num_processes == 1:
-            return sums
-        total: Tensor = self._accelerator.reduce(sums, reduction="sum")
-        return total

@@ -3,35 +3,48 @@
 from __future__ import annotations
 
 import logging
+import shutil
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import torch
-from accelerate import Accelerator
 from accelerate.utils import set_seed
-from torch import nn
 from torch.optim import AdamW, Optimizer
 
-from streamfeed.errors import ConfigError
+from streamfeed.errors import ConfigError, StreamfeedError
 from streamfeed.train.atomic import write_file
 from streamfeed.train.attention import check_attention
-from streamfeed.train.checkpoint import Checkpoint, begin, finish, set_aside_after, writing
+from streamfeed.train.checkpoint import Checkpoint, begin, finish, prune, set_aside_after
 from streamfeed.train.flags import to_yaml
 from streamfeed.train.losses import make_loss
 from streamfeed.train.metrics import cut_metrics
 from streamfeed.train.model import build_model, parameter_groups
-from streamfeed.train.snapshot import Position, restore_optimizer, restore_random, save_random, save_training
+from streamfeed.train.parallel import load_moments, whole_moments, whole_weights
+from streamfeed.train.snapshot import (
+    Position,
+    random_state,
+    read_moments,
+    restore_random,
+    save_random,
+    save_training,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+
+    from accelerate import Accelerator
+    from torch import nn
+    from transformers import PreTrainedModel
 
     from streamfeed.loader.loader import StreamLoader
     from streamfeed.train.attention import Batch
     from streamfeed.train.config import RunConfig
     from streamfeed.train.folders import RunFolder
     from streamfeed.train.losses import Loss
+    from streamfeed.train.together import Taken, Together
 
-__all__ = ["Job", "make_accelerator", "rows_to_skip", "set_up", "settle"]
+__all__ = ["Job", "rows_to_skip", "set_up", "settle"]
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +56,7 @@ class Job:
     config: RunConfig
     run: RunFolder
     accelerator: Accelerator
+    together: Together
     loader: StreamLoader
     model: nn.Module
     loss: Loss
@@ -50,57 +64,90 @@ class Job:
     position: Position
     saved: Checkpoint | None
     """the checkpoint that holds just this position, if any"""
+    used: int = 0
+    """batches of the loader that were trained on or stepped over; it may have handed out more"""
 
     @property
     def rows_at_once(self) -> int:
         """Rows of one micro-batch over all ranks."""
-        return self.config.loader.batch_size * int(self.accelerator.num_processes)
+        return self.config.loader.batch_size * self.together.ranks.size
 
     @property
     def ended(self) -> bool:
         """Whether the stream has ended."""
         return self.position.ended > 0
 
+    @property
+    def first(self) -> bool:
+        """Whether this is the rank that writes and speaks."""
+        return self.together.ranks.number == 0
+
+    def take(self, batches: Iterator[Batch], count: int) -> Taken:
+        """Take ``count`` batches for a step, on all ranks at once; see :meth:`Together.take`."""
+        return self.together.take(self.loader, batches, count, self.loss.count)
+
     def step_over(self, batches: Iterator[Batch], rows: int) -> None:
         """Take ``rows`` rows of the stream without training on them."""
         for _ in range(rows // self.rows_at_once):
-            if next(batches, None) is None:
+            if not self.take(batches, 1).batches:
                 return
+            self.used += 1
             self.position.skipped_rows += self.rows_at_once
             self.saved = None
 
+    def note_end(self) -> None:
+        """Note that the stream has ended."""
+        if not self.ended:
+            self.position.ended = self.config.data.epochs or 0
+            self.saved = None
+
     def save(self) -> Checkpoint:
-        """Write the checkpoint of this position, on every rank at once; return the one that is there already."""
-        if self.saved is not None:
-            return self.saved
-        folder, step = self.run.checkpoints, self.position.step
-        stream = self.loader.state_dict()
-        first = self.accelerator.is_main_process
-        if first:
-            begin(folder, step)
-        self.accelerator.wait_for_everyone()
-        temporary = writing(folder, step)
-        save_random(temporary, self.accelerator.process_index)
-        if first:
-            bare = self.accelerator.unwrap_model(self.model)
-            save_training(temporary, bare, self.optimizer, self.position, stream, self.loader.tokenizer.json)
-        self.accelerator.wait_for_everyone()
-        if first:
-            finish(temporary, step)
-        self.accelerator.wait_for_everyone()
-        self.saved = Checkpoint(folder / f"step-{step:06d}", step)
+        """Write the checkpoint of this position, on every rank at once; return the one that is there already.
+
+        Raises :class:`~streamfeed.errors.StreamfeedError` on all ranks where it cannot be written.
+        """
+        if self.saved is None:
+            stream = self.loader.state_dict(None if self.ended else self.used)
+            weights = whole_weights(self.accelerator, self.model)
+            moments = whole_moments(self.model, _bare(self.optimizer))
+            randoms = self.together.ranks.gather(random_state())
+            self.together.ranks.together(lambda: self._write(stream, weights, moments, randoms))
+            step = self.position.step
+            self.saved = Checkpoint(self.run.checkpoints / f"step-{step:06d}", step)
         return self.saved
 
+    def _write(
+        self,
+        stream: dict[str, Any],
+        weights: dict[str, Any] | None,
+        moments: dict[str, Any],
+        randoms: list[dict[str, Any]],
+    ) -> None:
+        """Write the files, on the first rank; what cannot be written leaves nothing behind."""
+        if not self.first:
+            return
+        folder, step = self.run.checkpoints, self.position.step
+        model = self.accelerator.unwrap_model(self.model)
+        try:
+            temporary = begin(folder, step)
+            save_random(temporary, randoms)
+            save_training(temporary, model, weights, moments, self.position, stream, self.loader.tokenizer.json)
+            finish(temporary, step)
+        except Exception as error:  # whatever the libraries that write make of a full disk
+            _remove(folder / f".writing-step-{step:06d}")
+            cause = " ".join(str(error).split())[:300]
+            raise StreamfeedError(
+                f"the checkpoint of step {step} cannot be written under {folder}: {cause}; "
+                "those before it stand: make room, then go on with --resume latest"
+            ) from error
+        keep = self.config.train.keep_checkpoints
+        if keep:
+            prune(folder, keep)
 
-def make_accelerator(config: RunConfig) -> Accelerator:
-    """Find the device and the ranks, and choose the precision."""
-    precision = config.train.precision
-    if precision == "auto":
-        precision = "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "fp32"
-    accelerator = Accelerator(mixed_precision="no" if precision == "fp32" else precision)
-    if accelerator.device.type == "cpu":
-        torch.use_deterministic_algorithms(True, warn_only=True)
-    return accelerator
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        shutil.rmtree(path)
 
 
 def settle(config: RunConfig, run: RunFolder, position: Position, world: int) -> RunConfig:
@@ -154,30 +201,40 @@ def set_up(
     start: Checkpoint | None,
     position: Position,
     accelerator: Accelerator,
+    together: Together,
 ) -> Job:
-    """Build model and optimizer, put them where ``start`` left them, and open the run folder.
+    """Build model and optimizer, put them where ``start`` left them, and open the run folder. A collective.
 
     The loader is not prepared by Accelerate, which would shard a stream that is sharded already and look ahead.
     """
     set_seed(config.train.seed)
-    stream = config.data.stream()
-    weights = start.path if start else None
-    bare = build_model(config.model, stream.objective, loader.tokenizer, stream.seq_len, weights)
-    check_attention(bare, accelerator.device)
-    bare.to(accelerator.device)
-    loss = make_loss(stream.objective, bare, packed=stream.packing != "none")
+    stream = config.stream()
+
+    def build() -> tuple[PreTrainedModel, Loss]:
+        weights = start.path if start is not None else None
+        bare = build_model(config.model, stream.objective, loader.tokenizer, stream.seq_len, weights)
+        check_attention(bare, accelerator.device)
+        bare.to(accelerator.device)
+        return bare, make_loss(stream.objective, bare, packed=stream.packing != "none")
+
+    bare, loss = together.ranks.together(build)
     groups = parameter_groups(bare, config.train.weight_decay)
     optimizer = AdamW(groups, lr=config.train.lr, betas=(config.train.beta1, config.train.beta2))
-    if start is not None:
-        restore_optimizer(start, optimizer)
     model, prepared = accelerator.prepare(bare, optimizer)
-    if accelerator.is_main_process:
-        _open_folder(config, run, position.step)
-    accelerator.wait_for_everyone()
     if start is not None:
-        restore_random(start, accelerator.process_index, config.train.seed)
+        load_moments(model, _bare(prepared), read_moments(start))
+    together.ranks.together(lambda: _open_folder(config, run, position.step) if together.ranks.number == 0 else None)
+    if start is not None:
+        restore_random(start, together.ranks.number, config.train.seed)
     here = start is not None and start.path.absolute().parent == run.checkpoints.absolute()
-    return Job(config, run, accelerator, loader, model, loss, prepared, position, start if here else None)
+    saved = start if here else None
+    return Job(config, run, accelerator, together, loader, model, loss, prepared, position, saved)
+
+
+def _bare(optimizer: Any) -> Optimizer:  # noqa: ANN401 - Accelerate's, or torch's
+    """Return torch's own optimizer."""
+    inner: Optimizer = getattr(optimizer, "optimizer", optimizer)
+    return inner
 
 
 def _open_folder(config: RunConfig, run: RunFolder, step: int) -> None:

@@ -14,6 +14,9 @@ from rich.table import Table
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from streamfeed.train.schedule import Length
+    from streamfeed.train.snapshot import Position
+
 __all__ = ["Reporter"]
 
 
@@ -25,7 +28,8 @@ class Reporter:
         self._enabled = enabled
         self._bar: Progress | None = None
         self._task = TaskID(0)
-        self._total = 0
+        self._total = ""
+        self._by_tokens = False
         self._unit = "tokens"
 
     def __enter__(self) -> Self:
@@ -45,27 +49,30 @@ class Reporter:
         if self._enabled:
             self._console.print(escape(text), highlight=False)
 
-    def begin(self, step: int, total: int, unit: str = "tokens") -> None:
-        """Start the bar at ``step`` of ``total``; labels are called ``unit``."""
-        self._total = total
+    def begin(self, position: Position, length: Length, unit: str = "tokens") -> None:
+        """Start the bar at ``position`` of a run of ``length``, as far as that is known; labels are called ``unit``."""
         self._unit = unit
+        self._by_tokens = length.last_step is None and length.tokens is not None
+        total = length.tokens if self._by_tokens else length.last_step
+        self._total = "" if total is None or self._by_tokens else f"/{total}"
         if not (self._enabled and self._console.is_terminal):
             return
         self._bar = Progress(
-            TextColumn("step"),
+            TextColumn(unit if self._by_tokens else "step"),
             MofNCompleteColumn(),
             BarColumn(),
             TextColumn("{task.fields[figures]}"),
             TimeRemainingColumn(),
             console=self._console,
         )
-        self._task = self._bar.add_task("train", total=total, completed=step, figures="")
+        done = position.tokens if self._by_tokens else position.step
+        self._task = self._bar.add_task("train", total=total, completed=done, figures="")
         self._bar.start()
 
-    def step(self, step: int) -> None:
+    def step(self, step: int, tokens: int) -> None:
         """Move the bar."""
         if self._bar is not None:
-            self._bar.update(self._task, completed=step)
+            self._bar.update(self._task, completed=tokens if self._by_tokens else step)
 
     def figures(self, line: dict[str, Any]) -> None:
         """Show the figures of a logged step."""
@@ -74,11 +81,11 @@ class Reporter:
         if self._bar is not None:
             self._bar.update(self._task, figures=text)
         elif self._enabled:
-            self._console.print(f"step {line['step']}/{self._total}  {text}", highlight=False)
+            self._console.print(f"step {line['step']}{self._total}  {text}", highlight=False)
 
     def scored(self, step: int, line: dict[str, Any]) -> None:
         """Show a held-out score."""
-        self.note(f"step {step}/{self._total}  held out: {_score(line, self._unit)}")
+        self.note(f"step {step}{self._total}  held out: {_score(line, self._unit)}")
 
     def summary(self, summary: dict[str, Any]) -> None:
         """Show the end: what was learnt, how fast, where it is, how to go on."""

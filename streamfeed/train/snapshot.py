@@ -20,11 +20,17 @@ from streamfeed.errors import StateError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from torch.optim import Optimizer
-
     from streamfeed.train.checkpoint import Checkpoint
 
-__all__ = ["Position", "read_position", "restore_optimizer", "restore_random", "save_random", "save_training"]
+__all__ = [
+    "Position",
+    "random_state",
+    "read_moments",
+    "read_position",
+    "restore_random",
+    "save_random",
+    "save_training",
+]
 
 _OPTIMIZER = "optimizer.pt"
 _POSITION = "position.json"
@@ -35,7 +41,7 @@ _STREAM = "stream.json"
 class Position:
     """How far training has come; all counts are of the whole run and all ranks.
 
-    The learning rate is a function of ``step`` alone, so ``step`` is the scheduler's whole state.
+    The learning rate is a function of it, so it is the scheduler's whole state.
     """
 
     step: int = 0
@@ -47,14 +53,28 @@ class Position:
     """rows of an optimizer step"""
     ended: int = 0
     """the ``data.epochs`` after which the stream has ended; 0 while it goes on"""
+    warm_tokens: int = 0
+    """labels trained on when the warm-up ended"""
+    counted: int = 0
+    """steps that ``counted_epochs`` passes over the data give, as they were counted; 0: not counted"""
+    counted_epochs: int = 0
 
 
 def save_training(
-    folder: Path, model: nn.Module, optimizer: Optimizer, position: Position, stream: dict[str, Any], tokenizer: str
+    folder: Path,
+    model: nn.Module,
+    weights: dict[str, Any] | None,
+    moments: dict[str, Any],
+    position: Position,
+    stream: dict[str, Any],
+    tokenizer: str,
 ) -> None:
-    """Write model, optimizer, position, stream state and ``tokenizer.json`` into ``folder`` (first rank only)."""
-    model.save_pretrained(folder)  # type: ignore[operator]  # a transformers model
-    torch.save(optimizer.state_dict(), folder / _OPTIMIZER)
+    """Write model, optimizer, position, stream state and ``tokenizer.json`` into ``folder`` (first rank only).
+
+    ``weights`` are the model's where it does not hold all of them; ``moments`` are the optimizer's state by name.
+    """
+    model.save_pretrained(folder, state_dict=weights)  # type: ignore[operator]  # a transformers model
+    torch.save(moments, folder / _OPTIMIZER)
     (folder / _POSITION).write_text(json.dumps(asdict(position)), encoding="utf-8")
     (folder / _STREAM).write_text(json.dumps(stream), encoding="utf-8")
     (folder / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
@@ -68,29 +88,28 @@ def read_position(checkpoint: Checkpoint) -> tuple[Position, dict[str, Any]]:
         raise StateError(f"{checkpoint.path}: {_POSITION} or {_STREAM} cannot be read: {error}") from error
 
 
-def restore_optimizer(checkpoint: Checkpoint, optimizer: Optimizer) -> None:
-    """Put back the moments; rates and decays stay those of this run's settings."""
-    saved = torch.load(checkpoint.path / _OPTIMIZER, map_location="cpu", weights_only=True)
-    own = optimizer.state_dict()["param_groups"]
-    shapes = [len(group["params"]) for group in own], [len(group["params"]) for group in saved["param_groups"]]
-    if shapes[0] != shapes[1]:
-        raise StateError(
-            f"{checkpoint.path}: the optimizer holds {shapes[1]} parameters a group, the model {shapes[0]}"
-        )
-    optimizer.load_state_dict({"state": saved["state"], "param_groups": own})
+def read_moments(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the optimizer's state by parameter name."""
+    saved: dict[str, Any] = torch.load(checkpoint.path / _OPTIMIZER, map_location="cpu", weights_only=True)
+    return saved
 
 
-def save_random(folder: Path, rank: int) -> None:
-    """Write the states of the random generators of this rank."""
+def random_state() -> dict[str, Any]:
+    """Return the states of the random generators of this rank as JSON."""
     name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002 - the global one is saved
     version, internal, gauss = random.getstate()
-    state = {
+    return {
         "python": [version, list(internal), gauss],
         "numpy": [name, np.asarray(keys).tolist(), position, has_gauss, cached],
         "torch": torch.get_rng_state().tolist(),
         "cuda": torch.cuda.get_rng_state().tolist() if torch.cuda.is_available() else None,
     }
-    (folder / _random_file(rank)).write_text(json.dumps(state), encoding="utf-8")
+
+
+def save_random(folder: Path, states: list[dict[str, Any]]) -> None:
+    """Write the states of the random generators of all ranks."""
+    for rank, state in enumerate(states):
+        (folder / _random_file(rank)).write_text(json.dumps(state), encoding="utf-8")
 
 
 def restore_random(checkpoint: Checkpoint, rank: int, seed: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from streamfeed.train.attention import Batch
     from streamfeed.train.losses import Loss
 
-__all__ = ["backward", "learning_rate", "micro_batches", "on_device"]
+__all__ = ["backward", "micro_batches", "on_device"]
 
 
 def micro_batches(global_batch_size: int, batch_size: int, world: int) -> int:
@@ -37,14 +36,6 @@ def micro_batches(global_batch_size: int, batch_size: int, world: int) -> int:
             f"{below}{(count + 1) * together}"
         )
     return count
-
-
-def learning_rate(step: int, *, peak: float, floor: float, warmup: int, total: int) -> float:
-    """Return the rate of the update after ``step`` done steps: linear warm-up, then a cosine to ``peak * floor``."""
-    if step < warmup:
-        return peak * (step + 1) / warmup
-    share = min(1.0, (step - warmup) / max(1, total - warmup))
-    return peak * (floor + (1.0 - floor) * 0.5 * (1.0 + math.cos(math.pi * share)))
 
 
 def on_device(batch: Batch, device: torch.device) -> Batch:

@@ -32,11 +32,14 @@ class FakeLoader:
         num_workers: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
+        group: Any = None,
+        kept_states: int = 0,
         pad_to_multiple_of: int | None = None,
     ) -> None:
         self._config = config
         self._size = batch_size
         self._row = 0
+        self._loaded = 0
         self.tokenizer = TokenizerSpec("{}", "fake", 0, None, None, VOCABULARY, "fake")
 
     def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
@@ -48,16 +51,19 @@ class FakeLoader:
             yield collate([row(g, self._config.seq_len, empty=end is not None and g >= end) for g in rows])
 
     def reset(self) -> None:
-        self._row = 0
+        self._row = self._loaded = 0
+
+    def leave(self) -> None:
+        pass
 
     def report(self) -> Report:
         return Report()
 
     def state_dict(self, batches: int | None = None) -> dict[str, Any]:
-        return {"rows": self._row}
+        return {"rows": self._row if batches is None else self._loaded + batches * self._size}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._row = state["rows"]
+        self._row = self._loaded = state["rows"]
 
     def close(self) -> None:
         pass

@@ -15,7 +15,7 @@ from streamfeed.train.config import ModelConfig
 from streamfeed.train.job import rows_to_skip
 from streamfeed.train.losses import CausalLoss, make_loss
 from streamfeed.train.model import build_model, check_fits, parameter_groups
-from streamfeed.train.step import backward, learning_rate, micro_batches
+from streamfeed.train.step import backward, micro_batches
 from tests.train.fake_stream import VOCABULARY, collate, row
 
 TINY = ModelConfig(hidden_size=16, num_layers=2, num_heads=2, intermediate_size=32)
@@ -112,15 +112,6 @@ def test_a_global_batch_that_does_not_divide_names_the_nearest_that_do(size: int
     assert micro_batches(24, 4, 2) == 3
     with pytest.raises(ConfigError, match=message):
         micro_batches(size, 4, 2)
-
-
-def test_the_rate_warms_up_linearly_and_falls_as_a_cosine() -> None:
-    rates = [learning_rate(step, peak=1.0, floor=0.1, warmup=4, total=12) for step in range(13)]
-    assert rates[:4] == [0.25, 0.5, 0.75, 1.0]
-    assert rates[4] == 1.0
-    assert rates[8] == pytest.approx(0.55)
-    assert rates[12] == pytest.approx(0.1)
-    assert rates[4:] == sorted(rates[4:], reverse=True)
 
 
 def test_skip_rows_is_a_total_so_that_the_same_flag_never_skips_twice() -> None:
