@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamfeed.config import RetryPolicy, Source, StreamConfig
+    from streamfeed.config import HoldOut, RetryPolicy, Source, StreamConfig
     from streamfeed.dataset.state import merge_states
     from streamfeed.errors import StreamfeedError
     from streamfeed.loader.loader import StreamLoader
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Chat",
     "Classification",
+    "HoldOut",
     "Lm",
     "Map",
     "Mlm",
@@ -35,6 +36,7 @@ __all__ = [
 _HOMES = {
     "Chat": "streamfeed.objectives",
     "Classification": "streamfeed.objectives",
+    "HoldOut": "streamfeed.config",
     "Lm": "streamfeed.objectives",
     "Map": "streamfeed.objectives",
     "Mlm": "streamfeed.objectives",

@@ -7,7 +7,7 @@ stream *runs* (batch size, workers, ranks) is the loader's business and free to 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence  # here, so that typing.get_type_hints works on these classes
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import PurePath
 from typing import Any, Literal
 
@@ -15,8 +15,9 @@ from streamfeed.errors import ConfigError
 from streamfeed.objectives import Chat, Classification, Lm, Map, Objective, PromptCompletion
 from streamfeed.redaction import redact
 
-__all__ = ["OnError", "Packing", "RetryPolicy", "Source", "StreamConfig"]
+__all__ = ["HoldOut", "OnError", "Packing", "RetryPolicy", "Source", "StreamConfig"]
 
+KEY = "key:"
 Packing = Literal["concat", "best_fit", "none"]
 OnError = Literal["raise", "skip"]
 
@@ -43,6 +44,51 @@ class RetryPolicy:
             value = getattr(self, name)
             if not 0 < value < float("inf"):
                 raise ConfigError(f"{name} must be a positive number of seconds, got {value!r}")
+
+
+@dataclass(frozen=True)
+class HoldOut:
+    """A part of the corpus that training never reads: every record whose hash is among the lowest ``share`` of all.
+
+    The hash is XXH3's of 64 bits with ``seed``, which has nothing to do with the stream's: no shuffle, epoch or
+    topology moves a record to the other side, a larger share holds all of a smaller one, and what is added to the
+    corpus moves nothing. It is the hash of what ``by`` says, in UTF-8:
+
+    - ``text``: the record's text; where the objective reads several fields, all of these (where a map function has
+      ``fields``, those), as they are before it. Copies of a text fall on one side.
+    - ``key:NAME``: the field ``NAME`` of the record, a text or a whole number; dotted names reach into structs, and
+      ``key:__key__`` is a tar sample's key. Records of one key, the parts of a page say, fall on one side. A record
+      whose key is missing, null or empty is a bad one.
+    - ``shard``: the shard's name, relative to its folder. Reading either part then does not read the other.
+
+    ``part``: which of the two is read; :meth:`StreamConfig.held_out` sets it.
+    """
+
+    share: float
+    by: str = "text"
+    seed: int = 0
+    part: Literal["training", "held_out"] = "training"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.share, bool) or not isinstance(self.share, int | float) or not 0 < self.share < 1:
+            raise ConfigError(f"the share of a hold-out is a number between 0 and 1, got {self.share!r}")
+        if not isinstance(self.by, str) or not (self.by in {"text", "shard"} or self.key is not None):
+            raise ConfigError(f"a hold-out is by 'text', 'shard' or 'key:' and a field's name, got {self.by!r}")
+        if self.key is not None and not all(self.key.split(".")):
+            raise ConfigError(f"the hold-out's key {self.key!r} has an empty part")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 1 << 64:
+            raise ConfigError(f"the seed of a hold-out is a whole number in [0, 2**64), got {self.seed!r}")
+        _one_of("part", self.part, ("training", "held_out"))
+
+    @property
+    def key(self) -> str | None:
+        """The name of the field that the hash is of, None where it is of something else."""
+        return self.by.removeprefix(KEY) if self.by.startswith(KEY) else None
+
+    @property
+    def limit(self) -> int:
+        """The hash of the first record that is not held out, were there one for every number."""
+        return int(self.share * 2.0**64)
 
 
 @dataclass(frozen=True)
@@ -121,6 +167,8 @@ class StreamConfig:
     ``objective`` says what a record becomes. ``packing`` is how samples become rows: ``concat`` lays them end to end,
     ``best_fit`` puts whole ones together and pads, ``none`` makes a row of each. ``group_by_length`` (of ``none``) puts
     samples of about the same length into rows that follow each other.
+
+    ``hold_out`` keeps a part of the records out of the stream; :meth:`held_out` is the stream of that part.
     """
 
     sources: Sequence[Source]
@@ -136,6 +184,17 @@ class StreamConfig:
     skip_budget: int = 1000
     objective: Objective = field(default_factory=Lm)
     group_by_length: bool = False
+    hold_out: HoldOut | None = None
+
+    def held_out(self) -> StreamConfig:
+        """Return the config of one pass over the part that is held out, in listed order.
+
+        Raises :class:`ConfigError` where there is no ``hold_out``.
+        """
+        if self.hold_out is None:
+            raise ConfigError("nothing is held out: give the stream a hold_out, as in HoldOut(0.01)")
+        part = replace(self.hold_out, part="held_out")
+        return replace(self, hold_out=part, epochs=1, shuffle_buffer=0, lanes="auto", group_by_length=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.sources, Source):
@@ -157,6 +216,8 @@ class StreamConfig:
             _at_least("epochs", self.epochs, 1)
         if not 0 <= self.seed < 1 << 64:
             raise ConfigError(f"seed must be in [0, 2**64), got {self.seed}")
+        if self.hold_out is not None and not isinstance(self.hold_out, HoldOut):
+            raise ConfigError(f"hold_out takes an object, as in HoldOut(0.01), got {self.hold_out!r}")
         self._check_objective()
 
     def _check_objective(self) -> None:

@@ -76,7 +76,7 @@ def inspect(config: RunConfig, rows: int) -> Inspected:
     from streamfeed.cli.spans import Decoder
     from streamfeed.loader.loader import StreamLoader
 
-    stream = config.data.stream()
+    stream = config.stream()
     names: Sequence[str] = ()
     if isinstance(stream.objective, Classification):
         names = stream.objective.names or [str(number) for number in range(stream.objective.count)]

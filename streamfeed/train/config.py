@@ -12,8 +12,9 @@ from typing import Any, Literal
 from streamfeed.config import OnError, Packing, RetryPolicy, Source, StreamConfig
 from streamfeed.errors import ConfigError
 from streamfeed.objectives import Chat, Mlm, PromptCompletion
-from streamfeed.redaction import redact
+from streamfeed.train.eval_config import EvalConfig
 from streamfeed.train.objective_config import ClassificationConfig, ObjectiveName, objective_of
+from streamfeed.train.setting import setting as _setting
 
 __all__ = [
     "Attention",
@@ -33,10 +34,6 @@ Precision = Literal["auto", "fp32", "bf16", "fp16"]
 Attention = Literal["auto", "eager", "sdpa", "flex_attention"]
 Parallel = Literal["ddp", "fsdp"]
 Schedule = Literal["cosine", "constant"]
-
-
-def _setting(default: Any, help_text: str, *, shown: bool = True) -> Any:  # noqa: ANN401 - a field of any type
-    return field(default=default, repr=shown, metadata={"help": help_text})
 
 
 @dataclass(frozen=True)
@@ -224,51 +221,6 @@ class TrainConfig:
 
 
 @dataclass(frozen=True)
-class EvalConfig:
-    """A held-out score: a pass over other data, with the objective and the reading of the training's."""
-
-    uri: str | list[str] | None = _setting(
-        None, "shards of held-out data, as data.uri; left out: no held-out score", shown=False
-    )
-    text: str | None = _setting(None, "field that holds their text; left out: data.text")
-    format: str | None = _setting(None, "their format; left out: data.format")
-    split: str | None = _setting(None, "of hf://datasets/org/name: its split, such as validation")
-    every: int = _setting(0, "steps between scores; 0: only at the end")
-
-    @property
-    def given(self) -> bool:
-        """Whether there is held-out data."""
-        return self.uri is not None
-
-    def stream(self, data: DataConfig) -> StreamConfig:
-        """Build the config of one pass over the held-out data in listed order."""
-        if self.uri is None:
-            raise ConfigError("eval.uri is missing: the shards of the held-out data")
-        uris = [self.uri] if isinstance(self.uri, str) else self.uri
-        hub = any(uri.startswith("hf://datasets/") for uri in uris)
-        source = Source(
-            uris,
-            self.text if self.text is not None else data.text,
-            self.format if self.format is not None else data.format,
-            storage_options=data.storage_options,
-            config=data.config if hub else None,
-            split=self.split,
-            retry=data.retry,
-        )
-        if any("***" in uri for uri in source.uris):
-            raise ConfigError("a saved config holds nothing that signs URLs; give eval.uri again")
-        alone = replace(data.stream(), sources=[source], epochs=1, shuffle_buffer=0, lanes="auto")
-        return replace(alone, group_by_length=False)
-
-    def also_trained_on(self, data: DataConfig) -> list[str]:
-        """Return the URIs, redacted, that are named as training data too: they are not held out."""
-        own = {(uri, source.split) for source in self.stream(data).sources for uri in source.uris}
-        return sorted(
-            redact(uri) for source in data.stream().sources for uri in source.uris if (uri, source.split) in own
-        )
-
-
-@dataclass(frozen=True)
 class RunConfig:
     """The main job."""
 
@@ -280,8 +232,11 @@ class RunConfig:
     resume: str | None = _setting(None, "'latest', a run folder, or one of its checkpoints")
 
     def stream(self) -> StreamConfig:
-        """Build the config of the stream that is trained on. Raises :class:`ConfigError`."""
-        return self.data.stream()
+        """Build the config of what is trained on, which is the data without what eval holds out.
+
+        Raises :class:`ConfigError` where settings contradict each other.
+        """
+        return replace(self.data.stream(), hold_out=self.eval.held)
 
     def eval_stream(self) -> StreamConfig:
         """Build the config of one pass over the held-out data. Raises :class:`ConfigError`."""
@@ -289,8 +244,10 @@ class RunConfig:
 
     def check(self) -> None:
         """Raise :class:`ConfigError` for values that cannot work, before anything heavy is imported."""
-        self.data.stream()
-        self._check_eval()
+        self.stream()
+        self.eval.check()
+        if self.eval.given:
+            self.eval_stream()
         for name, least in _LEAST.items():
             section, key = name.split(".")
             value = getattr(getattr(self, section), key)
@@ -306,12 +263,6 @@ class RunConfig:
             raise ConfigError(
                 f"model.hidden_size {self.model.hidden_size} does not divide by model.num_heads {self.model.num_heads}"
             )
-
-    def _check_eval(self) -> None:
-        if self.eval.uri is not None:
-            self.eval.stream(self.data)
-        elif self.eval != EvalConfig():
-            raise ConfigError("settings of eval are given, but eval.uri, which names the held-out data, is not")
 
 
 _LEAST: dict[str, float] = {

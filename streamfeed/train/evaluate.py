@@ -92,7 +92,9 @@ class Evaluation:
             sums = job.accelerator.reduce(sums, reduction="sum")
         total, labels, right, classes = sums.tolist()
         if not labels:
-            raise StreamfeedError("the held-out data of eval.uri has no label to score")
+            raise StreamfeedError(
+                "the held-out data has no label to score; name more in eval.uri, or raise eval.hold_out"
+            )
         return Score(total / labels, int(labels), right / labels if classes else None)
 
     def _sums(self, job: Job, model: torch.nn.Module) -> Tensor:
