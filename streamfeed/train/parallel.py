@@ -91,7 +91,12 @@ def whole_weights(accelerator: Accelerator, model: nn.Module) -> dict[str, Any] 
 
 
 def whole_moments(model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
-    """Return the optimizer's state by parameter name, whole on the first rank. A collective where ranks hold parts."""
+    """Return the optimizer's state by parameter name, whole on the first rank. A collective where ranks hold parts.
+
+    Empty before the first step: to be asked, torch would make a step of nothing, which counts as one.
+    """
+    if not optimizer.state:
+        return {}
     return dict(get_optimizer_state_dict(model, optimizer, options=_WHOLE))
 
 
@@ -100,6 +105,8 @@ def load_moments(model: nn.Module, optimizer: Optimizer, saved: dict[str, Any]) 
 
     Raises :class:`~streamfeed.errors.StateError` where they are of another model.
     """
+    if not saved:
+        return
     groups = [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
     try:
         set_optimizer_state_dict(model, optimizer, saved, options=StateDictOptions(full_state_dict=True))
