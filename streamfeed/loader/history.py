@@ -75,5 +75,6 @@ class History:
             if mark.number == number:
                 return mark
         raise StateError(
-            f"there is no state of batch {number}: {self.now.number} were handed out, the last {self.most} are kept (kept_states)"
+            f"there is no state of batch {number}: {self.now.number} were handed out, the last {self.most} are kept "
+            "(kept_states)"
         )

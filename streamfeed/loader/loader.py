@@ -195,10 +195,11 @@ class StreamLoader:
     def leave(self) -> None:
         """Tell the other ranks, which may wait for this one's rows, that it takes no more batches of this pass.
 
-        They get a :class:`~streamfeed.errors.RankError`. Nothing to tell where the stream repeats or a rank is alone.
+        They get a :class:`~streamfeed.errors.RankError`, also those that have begun a pass when this one has not. There
+        is nothing to tell where the stream repeats or a rank is alone. Iterate again only with a new loader.
         """
-        if self._votes is not None:
-            self._votes.leave()
+        if self._voters is not None:
+            Votes.leave(self._voters)
 
     def _check_budget(self, states: tuple[bytes, ...]) -> None:
         """Stop when the lanes of this rank have together passed over more than any one of them may."""
@@ -275,8 +276,8 @@ class StreamLoader:
 
         Batches are counted since the loader was made, loaded or reset. Plain JSON. A collective when a process group of
         this world size is up: call it on every rank; it then holds all lanes. Without one it holds this rank's lanes,
-        and :func:`~streamfeed.merge_states` joins those of all ranks. The states of the last ``kept_states`` batches are
-        kept: as many as a trainer looks ahead, and a few more.
+        and :func:`~streamfeed.merge_states` joins those of all ranks. The states of the last ``kept_states`` batches
+        are kept: as many as a trainer looks ahead, and a few more.
         Raises :class:`StateError` for a batch that is not yet handed out, or too long ago.
         """
         return self._ranks.join_states(self._state(batches))

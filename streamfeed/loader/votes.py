@@ -57,10 +57,10 @@ class Votes:
             self._ask(batch, wait=False)
         return self._end is None or batch < self._end
 
-    def leave(self) -> None:
+    @staticmethod
+    def leave(ranks: Ranks) -> None:
         """Tell the others, who wait for this rank's next vote or will, that it takes no more batches."""
-        if self._end is None:
-            self._asked = self._ranks.ask_largest([self._known, 1, self._ranks.number + 1, 0, 0])
+        ranks.ask_largest([0, 1, ranks.number + 1, 0, 0])
 
     def _ask(self, batch: int, *, wait: bool) -> None:
         count, ended = self._own.known(wait=wait)

@@ -86,8 +86,16 @@ def is_sharded(accelerator: Accelerator) -> bool:
 
 
 def whole_weights(accelerator: Accelerator, model: nn.Module) -> dict[str, Any] | None:
-    """Return the weights by name, on the CPU of the first rank (a collective); None where each rank has them."""
-    return get_model_state_dict(model, options=_WHOLE) if is_sharded(accelerator) else None
+    """Return the weights by name, on the CPU of the first rank (a collective); None where each rank has them.
+
+    What is shared is there once, as when transformers saves a model that it holds whole.
+    """
+    if not is_sharded(accelerator):
+        return None
+    once = {name for name, _ in model.named_parameters()}
+    again = {name for name, _ in model.named_parameters(remove_duplicate=False)} - once
+    whole = get_model_state_dict(model, options=_WHOLE)
+    return {name: weight for name, weight in whole.items() if name not in again}
 
 
 def whole_moments(model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:

@@ -55,7 +55,9 @@ class RankPool:
     process: subprocess.Popen[str] | None = None
     running: list[int] = field(default_factory=list)
 
-    def start(self, folder: Path, work: str, size: int, *, seconds: float = 20.0, **arguments: Any) -> Job:
+    def start(
+        self, folder: Path, work: str, size: int, arguments: dict[str, Any] | None = None, *, seconds: float = 20.0
+    ) -> Job:
         """Call ``work`` (``module:function``) on ``size`` ranks of a gloo group.
 
         A collective of it may take ``seconds``. ``folder`` is made; ``arguments`` are JSON.
@@ -69,15 +71,15 @@ class RankPool:
             )
             self.line("ready")
         assert self.process.stdin is not None
-        asked = {"work": work, "size": size, "folder": str(folder), "seconds": seconds, "arguments": arguments}
+        asked = {"work": work, "size": size, "folder": str(folder), "seconds": seconds, "arguments": arguments or {}}
         self.process.stdin.write(json.dumps(asked) + "\n")
         self.process.stdin.flush()
         self.running = json.loads(self.line("pids"))
         return Job(self, folder, self.running)
 
-    def run(self, folder: Path, work: str, size: int, **options: Any) -> list[Any]:
+    def run(self, folder: Path, work: str, size: int, arguments: dict[str, Any] | None = None) -> list[Any]:
         """Call ``work`` on ``size`` ranks and return what each returned."""
-        return self.start(folder, work, size, **options).results()
+        return self.start(folder, work, size, arguments).results()
 
     def line(self, word: str) -> str:
         """Return the rest of the next line, which begins with ``word``."""

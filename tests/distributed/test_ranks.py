@@ -50,10 +50,7 @@ def test_uneven_shards_never_hang_and_give_every_document_once_a_pass(
         tmp_path / "ranks",
         f"{WORK}:passes",
         size,
-        corpus=str(tmp_path / "corpus"),
-        tokenizer=str(tokenizer_folder),
-        batch=2,
-        cases=cases,
+        {"corpus": str(tmp_path / "corpus"), "tokenizer": str(tokenizer_folder), "batch": 2, "cases": cases},
     )
     for index, case in enumerate(cases):
         references = singles if case["epochs"] == 1 else [whole]
@@ -78,12 +75,15 @@ def test_a_state_taken_on_two_ranks_goes_on_on_four_and_on_one(
     corpus(tmp_path / "corpus", "jsonl", [40, 25, 33], words=40)
     reference = global_rows(Run.start(stream(tmp_path / "corpus", "jsonl", tokenizer), 1, 1).take(110))
     common: dict[str, Any] = {"corpus": str(tmp_path / "corpus"), "tokenizer": str(tokenizer_folder), "workers": 1}
-    saved = rank_pool.run(tmp_path / "two", f"{WORK}:save", 2, batch=3, steps=7, **common)
+    saved = rank_pool.run(tmp_path / "two", f"{WORK}:save", 2, {"batch": 3, "steps": 7, **common})
     assert saved[0]["state"] == saved[1]["state"]
     assert by_number([one["rows"] for one in saved]) == {g: reference[g] for g in range(42)}
     for size, batch in ((4, 2), (1, 5), (3, 2)):
         rows = rank_pool.run(
-            tmp_path / f"{size}", f"{WORK}:resume", size, batch=batch, steps=6, state=saved[0]["state"], **common
+            tmp_path / f"{size}",
+            f"{WORK}:resume",
+            size,
+            {"batch": batch, "steps": 6, "state": saved[0]["state"], **common},
         )
         assert by_number(rows, after=42) == {g: reference[g] for g in range(42, 42 + 6 * size * batch)}
 
@@ -97,8 +97,7 @@ def test_the_death_of_a_rank_is_heard_by_the_others_within_seconds(
         tmp_path / "ranks",
         f"{WORK}:hear_of_a_death",
         3,
-        corpus=str(tmp_path / "corpus"),
-        tokenizer=str(tokenizer_folder),
+        {"corpus": str(tmp_path / "corpus"), "tokenizer": str(tokenizer_folder)},
     )
     with (tmp_path / "begun").open("rb", buffering=0) as begun:
         heard = b""
@@ -112,7 +111,7 @@ def test_the_death_of_a_rank_is_heard_by_the_others_within_seconds(
 
 
 def test_a_rank_that_fails_to_start_stops_all_with_its_message(tmp_path: Path, rank_pool: RankPool) -> None:
-    said = rank_pool.run(tmp_path / "ranks", f"{WORK}:start", 3, fails=1)
+    said = rank_pool.run(tmp_path / "ranks", f"{WORK}:start", 3, {"fails": 1})
     assert said[1] == "OSError: [Errno 28] No space left on device: '/scratch'"
     assert said[0] == said[2] == f"StreamfeedError: rank 1 failed: {said[1]}"
 

@@ -18,11 +18,20 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import jsonargparse
 import torch
+import torch._inductor.standalone_compile  # by torch.use_deterministic_algorithms
+import torch.distributed.fsdp
+import torch.distributed.tensor
+import transformers
 from torch import distributed
 
-import streamfeed.train.loop  # noqa: F401 - accelerate and transformers with it
+import streamfeed.formats.parquet
+import streamfeed.train.loop
 from tests.loader.die_with_parent import die_with_parent
+
+# What a rank would import by itself: seconds of each.
+USED = (jsonargparse.ArgumentParser, transformers.AutoTokenizer, transformers.LlamaForCausalLM, streamfeed.train.loop)
 
 
 def become(rank: int, work: str, size: int, folder: str, seconds: float, arguments: dict[str, Any]) -> int:

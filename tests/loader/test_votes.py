@@ -85,12 +85,12 @@ def test_a_rank_that_leaves_stops_all_others(leaves_at: int) -> None:
         votes = Votes(ranks, own, 1)
         for batch in range(60):
             if ranks.number == 1 and batch == leaves_at:
-                votes.leave()
+                Votes.leave(ranks)
                 return "left"
             try:
                 assert votes.exists(batch)
             except RankError as error:
-                votes.leave()
+                Votes.leave(ranks)
                 return str(error)
             own.taken = batch + 1
         return "never heard of it"

@@ -144,11 +144,11 @@ def test_a_second_signal_while_it_saves_because_of_the_first_changes_nothing(mon
             ask(signal.SIGINT, signal.SIGTERM)
             return whole(*arguments)
 
-        patch.setattr(
-            FakeLoader,
-            "__iter__",
-            on_row(9, lambda: (ask(signal.SIGINT), patch.setattr("streamfeed.train.job.finish", finish))[0]),
-        )
+        def first() -> None:
+            patch.setattr("streamfeed.train.job.finish", finish)
+            ask(signal.SIGINT)
+
+        patch.setattr(FakeLoader, "__iter__", on_row(9, first))
         assert stopped("asked").code == 130
     run("asked")
     assert equal("asked", "straight")
