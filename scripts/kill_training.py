@@ -32,8 +32,8 @@ from safetensors.torch import load_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-STEPS = 60
-EVERY = 5
+STEPS = 300
+EVERY = 10
 FLAGS: dict[str, object] = {
     "data.uri": "shards/demo/*.parquet",
     "data.tokenizer": "shards/demo/tokenizer",

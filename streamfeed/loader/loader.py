@@ -6,6 +6,7 @@ import logging
 import os
 import weakref
 from dataclasses import replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Self
 
 from streamfeed.dataset.message import Layout
@@ -23,7 +24,7 @@ from streamfeed.loader.history import KEPT_STATES, History
 from streamfeed.loader.job import InProcess, Job
 from streamfeed.loader.pool import RemoteWorker, start_workers, stop_workers, warm_up
 from streamfeed.loader.reader import Channel, RankReader
-from streamfeed.loader.report import Report, no_row, tally_of
+from streamfeed.loader.report import Report, Waited, no_row, tally_of
 from streamfeed.loader.votes import Votes
 from streamfeed.stats import ReadStats
 from streamfeed.topology import Ranks, cores_of_rank
@@ -111,6 +112,7 @@ class StreamLoader:
         self._voters = self._ranks.another() if config.epochs is not None and self._ranks.group else None
         self._votes: Votes | None = None
         self._starts = 0
+        self._waited_before: tuple[Waited, ...] = ()
         self._stats = ReadStats()
         self._workers: list[RemoteWorker] = []
         self._stop = weakref.finalize(self, stop_workers, self._workers, os.getpid())
@@ -261,6 +263,7 @@ class StreamLoader:
         self._ended = True
         self._report.passes_over(tally_of(states))
         self._stop_workers()
+        self._report.waited = self._waited()
         if said := self._report.said():
             logger.info("pass %d ended; of what was read: %s", now.base.number, said)
 
@@ -320,6 +323,7 @@ class StreamLoader:
         self._report.bytes_read = self._stats.bytes + sum(worker.bytes_read for worker in self._workers)
         repeated = self._stats.retries + sum(worker.retries for worker in self._workers)
         self._report.retries = self._resolved.retries + repeated
+        self._report.waited = self._waited()
         return self._report.copy()
 
     def close(self) -> None:
@@ -333,7 +337,13 @@ class StreamLoader:
         stop_workers(self._workers, os.getpid())
         self._stats.bytes += sum(worker.bytes_read for worker in self._workers)
         self._stats.retries += sum(worker.retries for worker in self._workers)
+        self._waited_before = self._waited()
         self._workers.clear()
+
+    def _waited(self) -> tuple[Waited, ...]:
+        """Return who waited for whom, by worker, over all starts."""
+        pairs = zip_longest(self._waited_before, (worker.waited for worker in self._workers), fillvalue=Waited())
+        return tuple(Waited(a.trainer_s + b.trainer_s, a.worker_s + b.worker_s) for a, b in pairs)
 
     def __enter__(self) -> Self:
         """Return the loader itself."""

@@ -17,6 +17,7 @@ from multiprocessing.context import BaseContext, ForkServerContext
 from typing import TYPE_CHECKING
 
 from streamfeed.errors import ConfigError, WorkerError
+from streamfeed.loader.report import Waited
 from streamfeed.loader.ring import Ring, SharedObject
 from streamfeed.loader.wire import Header, read_failure
 from streamfeed.loader.worker import WorkerArguments, main
@@ -67,10 +68,13 @@ class RemoteWorker:
         self._held: deque[int] = deque()
         self.bytes_read = 0
         self.retries = 0
+        self.waited = Waited()
 
     def receive(self) -> Message:
         """Wait for the next message. Raises what the worker raised, or :class:`WorkerError` when it died."""
+        begin = time.perf_counter()
         header = Header.unpack(self._next_bytes())
+        self.waited = Waited(self.waited.trainer_s + time.perf_counter() - begin, header.blocked_ns / 1e9)
         if header.slot < 0:
             raise read_failure(header, self._number)
         self._held.append(header.slot)

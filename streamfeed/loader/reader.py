@@ -128,6 +128,8 @@ class _Tap:
             self._messages.popleft()
             self._next = self._next_start = 0
             self.channel.release()
+            if not self._messages and self._end is not None:
+                self.channel.release()  # the last one, which came while others were in use
         if not self._messages and not self._receive():
             return None
         self.states = self._messages[0].states
@@ -148,7 +150,7 @@ class _Tap:
             self._end = message.states
             if not self._messages:
                 self.end()
-            self.channel.release()
+                self.channel.release()
             return False
         self._messages.append(message)
         return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
@@ -13,7 +13,17 @@ from streamfeed.stats import Tally
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Report", "no_row", "tally_of"]
+__all__ = ["Report", "Waited", "no_row", "tally_of"]
+
+SLOW_S = 0.5
+"""Seconds of waiting for one worker that are worth a word."""
+
+
+class Waited(NamedTuple):
+    """Seconds that the trainer waited for one worker's rows, and that the worker waited for room for them."""
+
+    trainer_s: float = 0.0
+    worker_s: float = 0.0
 
 
 @dataclass
@@ -23,6 +33,7 @@ class Report:
     ``tally`` is of the records behind the rows (at or before the last message); the rest is of the batches handed out:
     ``tokens`` that count, ``padding`` that does not, ``empty_rows`` of lanes that have ended. Reading took
     ``bytes_read`` of storage, and ``retries``: requests repeated because a store failed, those of the listing included.
+    ``waited``: by worker, who waited for whom.
     """
 
     batches: int = 0
@@ -32,6 +43,7 @@ class Report:
     bytes_read: int = 0
     retries: int = 0
     tally: Tally = field(default_factory=Tally)
+    waited: tuple[Waited, ...] = ()
 
     def count(self, room: int, tokens: int, empty_rows: int) -> None:
         """Count a batch that had room for ``room`` tokens."""
@@ -66,7 +78,26 @@ class Report:
 
     def remarks(self) -> str:
         """Say in one line what became of tokens that are trained on, if it was not the usual; empty where it was."""
-        return self.tally.remarks()
+        return ", ".join(part for part in (self.tally.remarks(), self.slow_worker()) if part)
+
+    def slow_worker(self) -> str:
+        """Name the worker that all others, and training, have waited for; empty where there is none.
+
+        Rows of all workers alternate, so that one that is slow holds up all. Waiting for one is no proof: of workers
+        that are equally slow it is the first that is waited for. The others must have had no room for more.
+        """
+        if len(self.waited) < 2:
+            return ""
+        number, slow = max(enumerate(self.waited), key=lambda pair: pair[1].trainer_s)
+        others = [one for index, one in enumerate(self.waited) if index != number]
+        if slow.trainer_s < SLOW_S or any(one.worker_s < slow.trainer_s / 4 for one in others):
+            return ""
+        if slow.worker_s > slow.trainer_s / 4:
+            return ""
+        return (
+            f"waited {slow.trainer_s:.1f} s for worker {number} of {len(self.waited)}, while the other(s) had "
+            f"{min(one.worker_s for one in others):.1f} s to spare"
+        )
 
     def said(self) -> str:
         """Say both in one line; empty where there is nothing to say."""
@@ -86,6 +117,4 @@ def tally_of(states: Iterable[bytes]) -> Tally:
 def no_row(tally: Tally, rank: int, world_size: int) -> EmptyStreamError:
     """Return the error for a pass without a row for this rank."""
     whose = f" to rank {rank} of {world_size}" if world_size > 1 else ""
-    return EmptyStreamError(
-        f"the pass gave no row{whose}: {tally.records:,} records were read, {tally.dropped() or 'none dropped'}"
-    )
+    return EmptyStreamError(f"the pass gave no row{whose}: {tally.records:,} records were read, {tally.without_rows()}")

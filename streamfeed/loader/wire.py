@@ -11,7 +11,7 @@ from streamfeed.errors import StreamfeedError, WorkerError
 
 __all__ = ["Header", "failure", "read_failure"]
 
-_FORMAT = struct.Struct("<5q")
+_FORMAT = struct.Struct("<6q")
 
 
 class Header(NamedTuple):
@@ -23,16 +23,18 @@ class Header(NamedTuple):
     bytes_read: int
     payload: bytes
     retries: int = 0
+    blocked_ns: int = 0
+    """nanoseconds that the worker has waited for room, since it began"""
 
     def pack(self) -> bytes:
         """Return the bytes to send."""
-        return _FORMAT.pack(*self[:4], self.retries) + self.payload
+        return _FORMAT.pack(*self[:4], self.retries, self.blocked_ns) + self.payload
 
     @classmethod
     def unpack(cls, data: bytes) -> Header:
         """Read what :meth:`pack` wrote."""
-        slot, rows, starts, bytes_read, retries = _FORMAT.unpack_from(data)
-        return cls(slot, rows, starts, bytes_read, data[_FORMAT.size :], retries)
+        slot, rows, starts, bytes_read, retries, blocked_ns = _FORMAT.unpack_from(data)
+        return cls(slot, rows, starts, bytes_read, data[_FORMAT.size :], retries, blocked_ns)
 
 
 def failure(error: BaseException) -> Header:

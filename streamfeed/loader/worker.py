@@ -9,6 +9,7 @@ import os
 import select
 import signal
 import threading
+import time
 from contextlib import suppress
 from multiprocessing import parent_process
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
@@ -114,14 +115,18 @@ def _serve(arguments: WorkerArguments, line: _Line) -> NoReturn:
     thread = AheadThread()
     try:
         messages = Messages(job.host(stats, thread), job)
-        rows = 1
+        rows, blocked = 1, 0
         while rows:
-            while not free or line.has_news():
+            if not free:
+                begin = time.perf_counter_ns()
+                free.append(line.receive()[0])
+                blocked += time.perf_counter_ns() - begin
+            while line.has_news():
                 free.append(line.receive()[0])
             slot = free.pop(0)
             message = messages.next(buffers[slot])
             rows = len(message.ids)
-            line.send(Header(slot, rows, len(message.starts), stats.bytes, message.states, stats.retries))
+            line.send(Header(slot, rows, len(message.starts), stats.bytes, message.states, stats.retries, blocked))
             heap.tick()
         line.wait_for_end()
     finally:

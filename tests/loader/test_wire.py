@@ -15,11 +15,11 @@ from streamfeed.loader.wire import Header, failure, read_failure
 numbers = st.integers(-(2**63), 2**63 - 1)
 
 
-@given(numbers, numbers, numbers, numbers, st.binary(), numbers)
+@given(numbers, numbers, numbers, numbers, st.binary(), numbers, numbers)
 def test_a_header_arrives_as_it_was_sent(
-    slot: int, rows: int, starts: int, nbytes: int, payload: bytes, retries: int
+    slot: int, rows: int, starts: int, nbytes: int, payload: bytes, retries: int, blocked: int
 ) -> None:
-    header = Header(slot, rows, starts, nbytes, payload, retries)
+    header = Header(slot, rows, starts, nbytes, payload, retries, blocked)
     assert Header.unpack(header.pack()) == header
 
 
