@@ -49,6 +49,9 @@ class Tally:
     """documents encoded in several parts because of their size"""
     controls: int = 0
     """control strings, such as ``<|endoftext|>``, found in texts and kept as text"""
+    held_out: int = 0
+    """documents read and left to the other part of a hold-out (null, empty and bad records are of no part: each part
+    that reads them counts them)"""
 
     def add(self, other: Tally) -> None:
         """Add the counts of ``other`` to these."""
@@ -68,8 +71,12 @@ class Tally:
         return _listed(self, _DROPPED)
 
     def remarks(self) -> str:
-        """Say in words what happened to records that did become tokens; empty when nothing did."""
+        """Say in words what happened to records without loss; empty when nothing did."""
         return _listed(self, _REMARKS)
+
+    def without_rows(self) -> str:
+        """Say in words what became of all the records, where they gave not one row."""
+        return _listed(self, _DROPPED | _LEFT) or "none dropped"
 
 
 _DROPPED = {
@@ -79,10 +86,12 @@ _DROPPED = {
     "broken_shards": "broken shards",
     "mapped_out": "dropped by map",
 }
+_LEFT = {"held_out": "left to the other part of the hold-out"}
 _REMARKS = {
     "cut": "samples cut into several rows",
     "long": "documents encoded in parts",
     "controls": "control strings kept as text",
+    **_LEFT,
 }
 
 

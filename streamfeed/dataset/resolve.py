@@ -15,6 +15,7 @@ from streamfeed.formats.hub_shards import fitted
 from streamfeed.formats.saved import without_saved_files
 from streamfeed.plan.carried import CarriedMap
 from streamfeed.plan.fingerprint import asked_of, differences, fingerprint, source_print
+from streamfeed.plan.hold_out import shards_read
 from streamfeed.plan.plan import Plan, Rules, SourcePlan
 from streamfeed.plan.shapes import objective_shape, read_shape
 from streamfeed.plan.shards import ShardTable
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from streamfeed.config import Source, StreamConfig
+    from streamfeed.config import HoldOut, Source, StreamConfig
     from streamfeed.encode.tokenizer import TokenizerSpec
     from streamfeed.formats.protocol import Piece
     from streamfeed.formats.shape import Shape
@@ -109,7 +110,7 @@ def _look(config: StreamConfig) -> _Look:
     """List all sources and read what cutting them takes."""
     stores = [Store(source.storage_options, policy=source.retry) for source in config.sources]
     listed = [
-        _list(source, read_shape(source, config.objective), store)
+        _list(source, _shape(source, config), store, config.hold_out)
         for source, store in zip(config.sources, stores, strict=True)
     ]
     split = _split(config, stores, listed, None)
@@ -118,11 +119,15 @@ def _look(config: StreamConfig) -> _Look:
 
 def _split(config: StreamConfig, stores: Sequence[Store], listed: Sequence[_Listed], lanes: int | None) -> Split:
     splitters = [
-        _splitter(read_shape(source, config.objective), store, found.table)
+        _splitter(_shape(source, config), store, found.table)
         for source, store, found in zip(config.sources, stores, listed, strict=True)
     ]
     tables = [found.table for found in listed]
     return split_sources(tables, splitters, lanes or config.lanes, finite=config.epochs is not None)
+
+
+def _shape(source: Source, config: StreamConfig) -> Shape:
+    return read_shape(source, config.objective, config.hold_out)
 
 
 def _splitter(shape: Shape, store: Store, table: ShardTable) -> Splitter:
@@ -145,7 +150,7 @@ def _plan(config: StreamConfig, tokenizer: TokenizerSpec, listed: Sequence[_List
             SourcePlan(
                 found.table,
                 units,
-                read_shape(source, config.objective),
+                _shape(source, config),
                 source.weight,
                 source.storage_options,
                 source.retry,
@@ -175,6 +180,7 @@ def _rules(config: StreamConfig, tokenizer: TokenizerSpec, lanes: int) -> Rules:
         flags=has_flags(config.objective, tokenizer),
         values=has_values(config.objective),
         eos=uses_engine(config.objective),
+        hold_out=None if config.hold_out is None or config.hold_out.by == "shard" else config.hold_out,
     )
 
 
@@ -224,9 +230,12 @@ def _words(asked: Sequence[str | None]) -> str:
     return ", ".join(part for part in (*asked[3:], *asked[:3]) if part)
 
 
-def _list(source: Source, shape: Shape, store: Store) -> _Listed:
+def _list(source: Source, shape: Shape, store: Store, hold_out: HoldOut | None) -> _Listed:
     found = without_saved_files(store.list(source.uris, source.config, source.split), store)
     listing, stated = fitted(found, store, source.format)
+    if hold_out is not None and hold_out.by == "shard":
+        read = shards_read(listing.names, hold_out, redact(source.uris[0]))
+        listing, stated = listing.part(read), [stated[index] for index in read]
     kinds = [
         kind or sniff(store.file(url, size, version))
         for kind, url, size, version in zip(stated, listing.urls, listing.sizes, listing.versions, strict=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from streamfeed.errors import ConfigError, CorruptShardError, SourceError
 from streamfeed.formats.lines import BOM
 from streamfeed.formats.recipe import BY_DATASETS
+from streamfeed.formats.shape import Field
 from streamfeed.storage.urls import name_of, redact
 
 if TYPE_CHECKING:
@@ -181,9 +182,11 @@ def _tar(shape: Shape, compression: Compression | None) -> Format:
 def _text(name: str, shape: Shape, compression: Compression | None) -> Format:
     from streamfeed.formats.text import TextDecoder, WholeText
 
-    for text in [field.name for field in shape.fields] or [shape.text]:
+    for field in shape.fields or [Field("text", shape.text, "text")]:
+        text = field.name
         if text not in {None, "text"}:
-            advice = "leave the source's text out" if shape.plain else "a map function can make it of fields=['text']"
+            advice = "leave the source's text out" if shape.texts else "a map function can make it of fields=['text']"
+            advice = "hold out by 'text', or by 'shard'" if field.kind == "key" else advice
             raise ConfigError(f"plain text has no fields, so none is called {text!r}: {advice}")
     shape = shape.named("text")
     return WholeText(compression, shape) if name == "text" else _lines(TextDecoder(shape), compression)

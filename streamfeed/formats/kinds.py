@@ -1,4 +1,4 @@
-"""What a field of each kind may be: a text, a label, the messages of a conversation, whatever JSON can say."""
+"""What a field of each kind may be: a label, the messages of a conversation, the key of a hold-out."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from streamfeed.formats.fields import listed, type_name
-from streamfeed.formats.jsontext import object_in_json
+from streamfeed.formats.jsontext import lone_surrogate, object_in_json
 from streamfeed.formats.protocol import Bad
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Labels", "label_of", "messages_of", "without_nulls"]
+__all__ = ["Labels", "key_of", "label_of", "messages_of", "without_nulls"]
 
 _DIGITS = 18
 """Digits of a number in text that is read as one: more is no label."""
@@ -68,6 +68,16 @@ def _number(value: object) -> int | None:
         if text.isascii() and text.isdigit() and len(text) <= _DIGITS:
             return int(text)
     return None
+
+
+def key_of(value: object, name: str) -> str | Bad:
+    """Return the key in the field ``name`` as text; a number, as its digits, is the same key as these in a CSV."""
+    if isinstance(value, str) and value:
+        return value if value.isascii() else lone_surrogate(value, name, "") or value
+    if isinstance(value, int | Integral) and not isinstance(value, bool):
+        return str(int(value))
+    found = "empty" if value == "" else type_name(value)
+    return Bad("", f"field {name!r} is {found}, and records are held out by it: a text, or a whole number")
 
 
 def messages_of(value: object, name: str) -> list[dict[str, Any]] | Bad | None:

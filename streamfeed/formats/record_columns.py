@@ -65,6 +65,10 @@ def _may_be_label(kind: Any) -> bool:  # noqa: ANN401
     return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind) or is_text(kind))
 
 
+def _may_be_key(kind: Any) -> bool:  # noqa: ANN401
+    return bool(pa.types.is_integer(kind) or is_text(kind))
+
+
 def _may_be_messages(kind: Any) -> bool:  # noqa: ANN401
     return is_text(kind) or (_is_list(kind) and pa.types.is_struct(storage_of(kind.value_type)))
 
@@ -89,6 +93,7 @@ _FITS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "label": (_may_be_label, "labels"),
     "messages": (_may_be_messages, "lists of messages"),
     "any": (_may_be_anything, "anything"),
+    "key": (_may_be_key, "texts or whole numbers"),
 }
 
 

@@ -25,26 +25,32 @@ def reader_of(text: str | Shape) -> SampleReader:
     return SampleText(text.text or "txt") if text.plain else SampleRecord(text)
 
 
+_SAMPLE_KEY = "__key__"
+
+
 class SampleRecord:
     """Finds the fields of a shape in samples.
 
     A field is a member by its extension (``cls``), which is its text, or a field of a JSON member (``json.label``). A
-    field of kind ``any`` that is a ``.json`` member as a whole is what it says.
+    field of kind ``any`` that is a ``.json`` member as a whole is what it says. ``__key__`` is the sample's key, the
+    name of its members in front of the extension.
     """
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
-        self._ways = [SampleText(field.name or field.key) for field in shape.fields]
-        self.extensions = frozenset[str]().union(*(way.extensions for way in self._ways))
+        names = [field.name or field.key for field in shape.fields]
+        self._ways = [None if name == _SAMPLE_KEY else SampleText(name) for name in names]
+        self._members = [way for way in self._ways if way is not None]
+        self.extensions = frozenset[str]().union(*(way.extensions for way in self._members))
         """extensions of the members that may hold a field"""
 
     def whole(self, sample: Sample) -> bool:
         """Return whether there is a member for every field."""
-        return all(way.whole(sample) for way in self._ways)
+        return all(way.whole(sample) for way in self._members)
 
     def stored(self, sample: Sample) -> int:
         """Return the bytes of the members that hold the fields."""
-        found = (way.found(sample) for way in self._ways)
+        found = (way.found(sample) for way in self._members)
         return sum({member.data: member.size for member, _ in filter(None, found)}.values())
 
     def value(self, sample: Sample, data_of: Callable[[Member], bytes]) -> Value:
@@ -55,7 +61,10 @@ class SampleRecord:
             return bad
         parsed: dict[int, object] = {}  # a member may hold several fields
         fields = zip(self._shape.fields, self._ways, strict=True)
-        found = [_field(field, way.data(sample, where, data_of), parsed, where) for field, way in fields]
+        found = [
+            sample.key if way is None else _field(field, way.data(sample, where, data_of), parsed, where)
+            for field, way in fields
+        ]
         return self._shape.value_of(found, where)
 
 

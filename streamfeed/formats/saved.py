@@ -41,14 +41,7 @@ def without_saved_files(listing: Listing, store: Store) -> Listing:
         kept += _data(folder, files, folders, listing, store)
     if len(kept) == len(listing.urls) and kept == sorted(kept):
         return listing
-    return replace(
-        listing,
-        urls=[listing.urls[i] for i in kept],
-        names=[listing.names[i] for i in kept],
-        sizes=[listing.sizes[i] for i in kept],
-        versions=[listing.versions[i] for i in kept],
-        ignored=listing.ignored + len(listing.urls) - len(kept),
-    )
+    return replace(listing.part(kept), ignored=listing.ignored + len(listing.urls) - len(kept))
 
 
 def _data(

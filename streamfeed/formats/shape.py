@@ -1,6 +1,7 @@
 """What a run reads of a record: one text, or several fields.
 
-Of several fields a value is the JSON text of ``{key: field, ...}``, so that a window holds UTF-8 whatever is read.
+Of several fields a value is the JSON text of ``{key: field, ...}``, so that a window holds UTF-8 whatever is read. A
+key that a hold-out asks for is no part of it: it stands in front, as JSON text on a line of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import orjson
 
 from streamfeed.formats.fields import found_at, text_of, type_name
 from streamfeed.formats.jsontext import lone_surrogate
-from streamfeed.formats.kinds import Labels, label_of, messages_of
+from streamfeed.formats.kinds import Labels, key_of, label_of, messages_of
 from streamfeed.formats.protocol import Bad
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Field", "FieldKind", "Shape"]
 
-FieldKind = Literal["text", "label", "messages", "any"]
+FieldKind = Literal["text", "label", "messages", "any", "key"]
+
+KEY = ""
+"""Under this a record's key is found; no field of an objective is called so."""
 
 
 class Field(NamedTuple):
@@ -33,7 +37,8 @@ class Field(NamedTuple):
     Keys that objectives know: ``text``, ``text_pair``, ``label``, ``messages``, ``prompt``, ``completion``.
 
     A ``text`` is a string; a ``label`` becomes a number; ``messages`` are a list of objects with ``role`` and
-    ``content``; ``any`` is whatever JSON can say. A null drops the record, but for ``any``.
+    ``content``; ``any`` is whatever JSON can say. A null drops the record, but for ``any``. A ``key`` is a string or a
+    whole number, and becomes a string: without one the record is bad.
     """
 
     key: str
@@ -57,6 +62,26 @@ class Shape:
     def plain(self) -> bool:
         """Whether a value is the text itself."""
         return not self.fields
+
+    @property
+    def keyed(self) -> bool:
+        """Whether a key stands in front of a value."""
+        return bool(self.fields) and self.fields[-1].kind == "key"
+
+    @property
+    def texts(self) -> bool:
+        """Whether what an objective gets is a text, with a key in front of it or not: no record of fields."""
+        return not self.fields or (self.keyed and len(self.fields) == 2 and self.fields[0].kind == "text")
+
+    @property
+    def lone(self) -> str:
+        """The key of the one field of a record that may be a text, empty where there are several fields or none."""
+        return self.fields[0].key if len(self.fields) == 1 and not self.keyed else ""
+
+    def with_key(self, name: str) -> Shape:
+        """Return the shape with the field ``name`` as the record's key."""
+        fields = self.fields or (Field("text", self.text, "text"),)
+        return replace(self, text=None, fields=(*fields, Field(KEY, name, "key")))
 
     def named(self, text: str) -> Shape:
         """Return the shape where the format calls its text ``text``: no name is None any more."""
@@ -92,7 +117,7 @@ class Shape:
         return None if null else picked
 
     def value(self, record: object, where: str = "") -> Value:
-        """Return what :meth:`pick` does as JSON text; of a plain shape, the text itself."""
+        """Return what :meth:`pick` does as JSON text; of a plain shape, the text itself; a key stands in front."""
         if not self.fields:
             return text_of(record, self.text or "text", where)
         return self._as_json(self.pick(record, where), where)
@@ -120,19 +145,26 @@ class Shape:
             return Bad("", f"field {name!r} is {type_name(value)}, not a string")
         if kind == "label":
             return label_of(value, name, self._numbered)
+        if kind == "key":
+            return key_of(value, name)
         return messages_of(value, name)
 
     def _as_json(self, picked: dict[str, Any] | Bad | None, where: str) -> Value:
         if picked is None or isinstance(picked, Bad):
             return picked
+        key = picked.pop(KEY, None)
+        line = "" if key is None else f"{orjson.dumps(key).decode()}\n"
+        if self.texts:
+            text = picked["text"]
+            return line + text if text.isascii() else lone_surrogate(text, self._names[0], where) or line + text
         try:
-            return orjson.dumps(picked, _said, _OPTIONS).decode()
+            return line + orjson.dumps(picked, _said, _OPTIONS).decode()
         except TypeError:
             return self._unsaid(picked, where)
 
     def _unsaid(self, picked: dict[str, Any], where: str) -> Bad:
         """Return what of a record JSON cannot say."""
-        for field in self.fields:
+        for field in self.fields[: len(picked)]:
             name = field.name or field.key
             try:
                 orjson.dumps(picked[field.key], _said, _OPTIONS)

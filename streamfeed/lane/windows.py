@@ -15,6 +15,7 @@ import xxhash
 from streamfeed.errors import CorruptShardError, EmptyStreamError, RecordError
 from streamfeed.formats.detect import make_format
 from streamfeed.formats.protocol import Bad, Cursor, Format
+from streamfeed.lane.hold_out import Sieve
 from streamfeed.lane.records import UnitRecords
 from streamfeed.lane.state import Place
 from streamfeed.lane.texts import Texts
@@ -71,6 +72,8 @@ class WindowReader:
         self._store = store
         self._strided = bool((plan.units.step > 1).any())
         self._formats: dict[str, Format] = {}
+        self.sieve = None if rules.hold_out is None else Sieve(rules.hold_out, plan.shape)
+        """which documents are the stream's; None: all of them"""
 
     def windows(self, place: Place) -> Iterator[Window]:
         """Yield the windows from ``place`` on.
@@ -95,7 +98,7 @@ class WindowReader:
         if nothing and (place.whole or self._rules.lanes == 1):
             raise EmptyStreamError(
                 f"{redact(self._plan.shards.url(0))} and {len(self._plan.shards) - 1} more shards hold no document: "
-                f"{dropped.records:,} records were read in epoch {place.epoch}, {dropped.dropped() or 'none dropped'}"
+                f"{dropped.records:,} records were read in epoch {place.epoch}, {dropped.without_rows()}"
             )
         return Place(epoch=place.epoch + 1, whole=nothing or (self._strided and place.whole))
 
@@ -186,10 +189,9 @@ class _Gathering:
                 break
             run = records.take_run(most_documents - len(documents), most_bytes - total)
             if run is not None:
-                digest.update(run[0])
-                documents += run[1]
-                total += len(run[0])
-                tally.records += len(run[1])
+                nbytes, some = self._of_run(*run, digest, tally)
+                documents += some
+                total += nbytes
                 continue
             text = self._keep(records, tally)
             if text is None:
@@ -206,6 +208,20 @@ class _Gathering:
         self._place = self._behind(begin, advanced=bool(documents))
         texts = Texts(documents, self._reader.order(len(documents), begin))
         return Window(begin, self._place, texts, digest.hexdigest(), tally)
+
+    def _of_run(
+        self, data: memoryview, texts: list[memoryview], digest: xxhash.xxh3_64, tally: Tally
+    ) -> tuple[int, list[memoryview]]:
+        """Return how many bytes of a run of texts are the stream's, and these texts; hash them as what they follow."""
+        tally.records += len(texts)
+        if self._reader.sieve is None:
+            digest.update(data)
+            return len(data), texts
+        kept = self._reader.sieve.texts(texts)
+        tally.held_out += len(texts) - len(kept)
+        for text in kept:
+            digest.update(text)
+        return sum(map(len, kept)), kept
 
     def _behind(self, begin: Place, *, advanced: bool) -> Place:
         place = replace(self._place, window=begin.window + advanced)
@@ -245,11 +261,11 @@ class _Gathering:
             tally.empty += 1
             return None
         if isinstance(value, memoryview):
-            return value
+            return self._of_stream(value, tally)
         bad = value
         if isinstance(value, str):
             try:
-                return value.encode()
+                return self._of_stream(value.encode(), tally)
             except UnicodeEncodeError as error:
                 bad = Bad(f"record {records.record - 1}", f"the text is not Unicode: {error.reason} at {error.start}")
         assert isinstance(bad, Bad)
@@ -257,3 +273,14 @@ class _Gathering:
             raise RecordError(records.file.shard, bad.where, bad.cause, bad.advice)
         tally.skipped += 1
         return None
+
+    def _of_stream(self, value: bytes | memoryview, tally: Tally) -> bytes | memoryview | None:
+        """Return the document that ``value`` holds, or None where it is left to the other part of a hold-out."""
+        if self._reader.sieve is None:
+            return value
+        document, ours = self._reader.sieve.document(value)
+        if not len(document):
+            tally.empty += 1
+            return None
+        tally.held_out += not ours
+        return document if ours else None

@@ -127,7 +127,7 @@ class Job:
     def _sampler(self, index: int, objective: Objective) -> Sampler:
         source, rules = self.plan.sources[index], self.plan.rules
         longest = 0 if rules.packing == "concat" else rules.seq_len
-        if source.shape.plain:
+        if source.shape.texts:
             assert isinstance(objective, TextObjective)
             return Sampler(None, objective, longest=longest)
         mapper = None

@@ -73,8 +73,10 @@ def fingerprint(
     config: StreamConfig, sources: Sequence[dict[str, Any]], tokenizer: TokenizerPrint, lanes: int
 ) -> dict[str, Any]:
     """Return everything that defines rows, as small JSON; not ``epochs``, which only says when to stop."""
-    grouped = {"group_by_length": True} if config.group_by_length else {}
-    return grouped | {
+    chosen: dict[str, Any] = {"group_by_length": True} if config.group_by_length else {}
+    if config.hold_out is not None:
+        chosen["hold_out"] = asdict(config.hold_out)
+    return chosen | {
         "order_version": ORDER_VERSION,
         "sources": list(sources),
         "tokenizer": tokenizer.fingerprint,

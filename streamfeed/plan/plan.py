@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from streamfeed.config import OnError, Packing
+    from streamfeed.config import HoldOut, OnError, Packing
     from streamfeed.plan.carried import CarriedMap
 
 __all__ = ["Plan", "Rules", "SourceHands", "SourcePlan"]
@@ -66,6 +66,8 @@ class Rules:
     """whether samples have a value"""
     eos: bool = True
     """whether every sample ends by an EOS that is none of its text"""
+    hold_out: HoldOut | None = None
+    """which records are read; None: all of those in the plan"""
 
     def window_limits(self, lane: int, *, first: bool) -> tuple[int, int]:
         """Return how many documents and bytes a window of ``lane`` holds.

@@ -8,13 +8,21 @@ from streamfeed.formats.shape import Field, Shape
 from streamfeed.objectives import Chat, Classification, Objective, PromptCompletion
 
 if TYPE_CHECKING:
-    from streamfeed.config import Source
+    from streamfeed.config import HoldOut, Source
 
 __all__ = ["objective_shape", "read_shape"]
 
 
-def read_shape(source: Source, objective: Objective) -> Shape:
-    """Return what is read of the records of ``source``: what its function gets, else what the objective takes."""
+def read_shape(source: Source, objective: Objective, hold_out: HoldOut | None = None) -> Shape:
+    """Return what is read of the records of ``source``: what its function gets, else what the objective takes.
+
+    Beside it, the field that ``hold_out`` needs.
+    """
+    shape = _read(source, objective)
+    return shape if hold_out is None or hold_out.key is None else shape.with_key(hold_out.key)
+
+
+def _read(source: Source, objective: Objective) -> Shape:
     wanted = objective_shape(source, objective)
     if source.mapping is None:
         return wanted

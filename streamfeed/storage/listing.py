@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
@@ -66,6 +66,16 @@ class Listing:
     ignored: int
     versions: list[str]
     datasets: Sequence[HubListing] = ()
+
+    def part(self, kept: Sequence[int]) -> Listing:
+        """Return the shards with these indices, in their order."""
+        return replace(
+            self,
+            urls=[self.urls[i] for i in kept],
+            names=[self.names[i] for i in kept],
+            sizes=[self.sizes[i] for i in kept],
+            versions=[self.versions[i] for i in kept],
+        )
 
 
 def resolve(uris: Sequence[str], remote: Lister | None = None) -> Listing:
