@@ -100,7 +100,7 @@ class StreamLoader:
         self.batch_size = batch_size
         self._asked = (tuple(columns), pad_to_multiple_of)
         self.num_workers = num_workers
-        self._kept_states = kept_states
+        self.kept_states = kept_states
         self._ranks = Ranks.find(rank, world_size, group)
         self.rank, self.world_size = self._ranks.number, self._ranks.size
         self._context = warm_up(start_method) if num_workers else None
@@ -148,7 +148,7 @@ class StreamLoader:
         self._stop_workers()
         self._reader: Assembler | None = None
         self._ended = state.ended
-        self._history = History(state, self._kept_states)
+        self._history = History(state, self.kept_states)
 
     # Iteration
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from streamfeed.dataset.share import Share
 from streamfeed.dataset.state import StreamState
 from streamfeed.encode.objectives.build import verdict_for
 from streamfeed.encode.proof import default_cache_dir
-from streamfeed.errors import StateError
+from streamfeed.errors import ConfigError, StateError
 from streamfeed.loader.columns import columns_for
 from streamfeed.loader.job import Job, Messages
 from streamfeed.loader.reader import Filled
@@ -81,8 +82,18 @@ class StreamDataset(IterableDataset[Row]):
     def __iter__(self) -> Iterator[Row]:
         """Yield this torch worker's rows (all of the rank's outside of workers).
 
-        Raises :class:`EmptyStreamError` where a pass outside of workers, or in the only one, has no row.
+        Raises :class:`EmptyStreamError` where a pass outside of workers, or in the only one, has no row, and
+        :class:`ConfigError` where Accelerate has taken the rank's rows for those of all ranks.
         """
+        if self.world_size > 1 and _divided_again():
+            raise ConfigError(
+                "Accelerate divides these rows among the ranks, but they are one rank's already: most would be lost. "
+                "Leave the DataLoader out of accelerator.prepare(), and the StreamDataset out of Trainer: use "
+                "streamfeed.integrations.huggingface.StreamTrainer"
+            )
+        return self._iterate()
+
+    def _iterate(self) -> Iterator[Row]:
         if self._ended:
             self._start_at(self._base.next_pass(self.config.epochs or 0), 0)
         info = get_worker_info()
@@ -185,6 +196,19 @@ class StreamDataset(IterableDataset[Row]):
         self._start_at(replace(stream, versions=self._plan.versions()), taken)
         self._ended = ended
         self._seat = (rank, world_size, worker, workers)
+
+
+def _divided_again() -> bool:
+    """Say whether Accelerate's loader iterates, as far as it shows: in its frames, or as the dataset of a worker."""
+    info = get_worker_info()
+    if info is not None and type(info.dataset).__module__.startswith("accelerate."):
+        return True
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "accelerate.data_loader":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _named(seat: tuple[int, int, int, int]) -> str:

@@ -1,0 +1,1 @@
+"""The stream in other people's training loops, with exact resume."""
