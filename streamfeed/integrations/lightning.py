@@ -29,7 +29,9 @@ class StreamCallback(Callback):  # type: ignore[misc]  # lightning has no types 
 
     With several ranks, make the loader once Lightning has joined them, in ``train_dataloader`` of the module. A
     checkpoint that is asked for in the middle of an accumulation has lost the gradient of its first batches, as always
-    in Lightning; those of ``ModelCheckpoint`` come behind whole steps.
+    in Lightning; those of ``ModelCheckpoint`` come behind whole steps. Save a run over passes of a finite stream, with
+    accumulation, at the ends of epochs: behind a checkpoint that was made by steps at the very last batch of a pass,
+    Lightning goes on counting the batches of that epoch, and its next step is a shorter one.
     """
 
     def __init__(self, loader: StreamLoader) -> None:

@@ -58,7 +58,10 @@ def fit(
     """Fit in a fresh trainer; ``stream`` are options of the loader, the others Lightning's."""
     with loader(shards, tokenizer, **options.pop("stream")) as stream:
         callback = StreamCallback(stream)
-        saver = ModelCheckpoint(folder, every_n_train_steps=save_every or 10**6, save_last=True, save_top_k=0)
+        when: dict[str, Any] = {"every_n_train_steps": save_every or 10**6}
+        if options.pop("save_at_epochs", False):
+            when = {"every_n_epochs": 1, "save_on_train_epoch_end": True}
+        saver = ModelCheckpoint(folder, save_last=True, save_top_k=0, **when)
         trainer = Trainer(
             accelerator="cpu",
             logger=False,
@@ -96,15 +99,27 @@ def test_resumed_in_the_middle_of_a_stream_that_repeats(
     assert equal(found, expected)
 
 
-@pytest.mark.parametrize("steps", [2, 3, 4])
-def test_resumed_in_and_behind_a_pass_of_a_finite_stream(
+FINITE: dict[str, Any] = {"stream": {"epochs": 1, "batch": 16}, "accumulate_grad_batches": 8}
+"""A pass is of 3 steps, the last of them of fewer batches."""
+
+
+@pytest.mark.parametrize("steps", [2, 4])
+def test_resumed_in_the_middle_of_a_pass_of_a_finite_stream(
     steps: int, shards: str, tokenizer_folder: Path, tmp_path: Path
 ) -> None:
-    """A pass is of 3 steps, the last of them of fewer batches."""
-    common: dict[str, Any] = {"stream": {"epochs": 1, "batch": 16}, "accumulate_grad_batches": 8, "max_epochs": 2}
+    common = {**FINITE, "max_epochs": 2}
     straight, expected = fit(shards, str(tokenizer_folder), tmp_path / "straight", **common)
     before, _ = fit(shards, str(tokenizer_folder), tmp_path / "cut", max_steps=steps, save_every=steps, **common)
     rest, found = fit(shards, str(tokenizer_folder), tmp_path / "cut", resume=True, **common)
     assert before + rest == straight
     assert 2 * 16 < len(straight) < 2 * 24
+    assert equal(found, expected)
+
+
+def test_resumed_behind_a_pass_of_a_finite_stream(shards: str, tokenizer_folder: Path, tmp_path: Path) -> None:
+    common = {**FINITE, "save_at_epochs": True}
+    straight, expected = fit(shards, str(tokenizer_folder), tmp_path / "straight", max_epochs=2, **common)
+    before, _ = fit(shards, str(tokenizer_folder), tmp_path / "cut", max_epochs=1, **common)
+    rest, found = fit(shards, str(tokenizer_folder), tmp_path / "cut", max_epochs=2, resume=True, **common)
+    assert before + rest == straight
     assert equal(found, expected)
