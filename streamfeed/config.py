@@ -70,7 +70,8 @@ class HoldOut:
     part: Literal["training", "held_out"] = "training"
 
     def __post_init__(self) -> None:
-        if isinstance(self.share, bool) or not isinstance(self.share, int | float) or not 0 < self.share < 1:
+        number = isinstance(self.share, int | float) and not isinstance(self.share, bool)
+        if not (number and 0 < self.share < 1 and self.limit):
             raise ConfigError(f"the share of a hold-out is a number between 0 and 1, got {self.share!r}")
         if not isinstance(self.by, str) or not (self.by in {"text", "shard"} or self.key is not None):
             raise ConfigError(f"a hold-out is by 'text', 'shard' or 'key:' and a field's name, got {self.by!r}")

@@ -1,11 +1,11 @@
-"""What of an objective makes another stream."""
+"""What of an objective, and of a hold-out, makes another stream."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from streamfeed import Source, StreamConfig
+from streamfeed import HoldOut, Source, StreamConfig
 from streamfeed.encode.tokenizer import TokenizerSpec
 from streamfeed.objectives import Chat, Lm, Mlm
 from streamfeed.plan.fingerprint import differences, fingerprint
@@ -33,3 +33,28 @@ def test_the_mask_defines_the_rows_of_masked_models_alone() -> None:
     other = replace(SPEC, mask_id=5)
     assert changed(Mlm(), other) == ["objective.mask_id: 4 in the state, 5 now"]
     assert changed(Lm(), other) == []
+
+
+def test_a_hold_out_and_its_part_define_rows_and_without_one_the_fingerprint_is_as_it_was() -> None:
+    plain = StreamConfig([Source("a.jsonl")], "t")
+    held = replace(plain, hold_out=HoldOut(0.25, "key:url", 3))
+    none, rest, part = (fingerprint(config, [], SPEC, 1) for config in (plain, held, held.held_out()))
+    assert list(none) == [
+        "order_version",
+        "sources",
+        "tokenizer",
+        "seq_len",
+        "packing",
+        "objective",
+        "shuffle_buffer",
+        "window_bytes",
+        "seed",
+        "lanes",
+        "on_error",
+    ]
+    assert rest == {"hold_out": {"share": 0.25, "by": "key:url", "seed": 3, "part": "training"}, **none}
+    assert differences(rest, part) == [
+        "hold_out.part: 'training' in the state, 'held_out' now",
+        "shuffle_buffer: 16384 in the state, 0 now",
+    ]
+    assert len(differences(none, rest)) == len(differences(rest, none)) == 1
