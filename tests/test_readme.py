@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import importlib
 import re
 import shlex
 from pathlib import Path
@@ -52,7 +53,7 @@ def test_the_lines_of_python_run_and_the_resumed_loader_gives_the_next_row() -> 
         seen.append(batch)
         return SimpleNamespace(loss=torch.zeros(()))
 
-    code, _ = blocks("python")
+    code = blocks("python")[0]
     names: dict[str, Any] = {"model": model}
     exec(compile(code, "README.md", "exec"), names)
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
@@ -76,6 +77,16 @@ def test_the_lines_about_conversations_run(tokenizer: PreTrainedTokenizerBase, o
     assert batch["input_ids"].shape == (4, 4096)
     assert batch["cu_seqlens"][-1] == batch["input_ids"].numel()
     assert 0 < (batch["labels"] >= 0).float().mean() < 0.5
+
+
+def test_what_the_recipes_import_is_there() -> None:
+    code = ast.parse(blocks("python")[2])
+    imported = [node for node in code.body if isinstance(node, ast.ImportFrom)]
+    assert len(imported) == 2
+    for node in imported:
+        assert node.module is not None
+        module = importlib.import_module(node.module)
+        assert all(hasattr(module, alias.name) for alias in node.names)
 
 
 def settings_of(words: list[str]) -> RunConfig:
