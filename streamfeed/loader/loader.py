@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
-import weakref
 from dataclasses import replace
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Self
 
 from streamfeed.dataset.message import Layout
@@ -19,12 +16,13 @@ from streamfeed.encode.proof import default_cache_dir
 from streamfeed.errors import BudgetError, ConfigError
 from streamfeed.loader.assembly import Assembler
 from streamfeed.loader.columns import check_columns, columns_for
+from streamfeed.loader.crew import Crew
 from streamfeed.loader.heap import give_back
 from streamfeed.loader.history import KEPT_STATES, History
 from streamfeed.loader.job import InProcess, Job
-from streamfeed.loader.pool import RemoteWorker, start_workers, stop_workers, warm_up
+from streamfeed.loader.pool import warm_up
 from streamfeed.loader.reader import Channel, RankReader
-from streamfeed.loader.report import Report, Waited, no_row, tally_of
+from streamfeed.loader.report import Report, no_row, tally_of
 from streamfeed.loader.votes import Votes
 from streamfeed.stats import ReadStats
 from streamfeed.topology import Ranks, cores_of_rank
@@ -112,10 +110,8 @@ class StreamLoader:
         self._voters = self._ranks.another() if config.epochs is not None and self._ranks.group else None
         self._votes: Votes | None = None
         self._starts = 0
-        self._waited_before: tuple[Waited, ...] = ()
         self._stats = ReadStats()
-        self._workers: list[RemoteWorker] = []
-        self._stop = weakref.finalize(self, stop_workers, self._workers, os.getpid())
+        self._crew = Crew(self._stats)
         self._report = Report()
         self._use(self._resolved.plan())
         give_back()  # what loading a tokenizer took: some tens of MB
@@ -145,7 +141,7 @@ class StreamLoader:
 
     def _start_at(self, state: StreamState) -> None:
         """Stand at ``state``; nothing is read before a batch is asked for."""
-        self._stop_workers()
+        self._crew.stop()
         self._reader: Assembler | None = None
         self._ended = state.ended
         self._history = History(state, self.kept_states)
@@ -243,8 +239,7 @@ class StreamLoader:
         if self._context is None:
             channels = [InProcess(job, self._stats) for job in jobs]
         else:
-            self._workers.extend(start_workers(self._context, jobs))
-            channels = list(self._workers)
+            channels = list(self._crew.start(self._context, jobs))
         reader = RankReader(share, channels, first, [job.lanes_json() for job in jobs])
         columns = columns_for(self.config, self.tokenizer, share, base.number, *self._asked)
         layout, pad = Layout.of(self._plan.rules), self.tokenizer.padding
@@ -262,8 +257,8 @@ class StreamLoader:
         self._history.end(states)
         self._ended = True
         self._report.passes_over(tally_of(states))
-        self._stop_workers()
-        self._report.waited = self._waited()
+        self._crew.stop()
+        self._report.waited = self._crew.waited
         if said := self._report.said():
             logger.info("pass %d ended; of what was read: %s", now.base.number, said)
 
@@ -320,30 +315,17 @@ class StreamLoader:
         """Return what became of the data so far: a copy, of this rank."""
         if self._reader is not None:
             self._report.passes_over(tally_of(self._reader.states()))
-        self._report.bytes_read = self._stats.bytes + sum(worker.bytes_read for worker in self._workers)
-        repeated = self._stats.retries + sum(worker.retries for worker in self._workers)
-        self._report.retries = self._resolved.retries + repeated
-        self._report.waited = self._waited()
+        self._report.bytes_read = self._crew.bytes_read
+        self._report.retries = self._resolved.retries + self._crew.retries
+        self._report.waited = self._crew.waited
         return self._report.copy()
 
     def close(self) -> None:
         """Stop the workers. The loader can go on: the next batch starts them again where it stands."""
-        self._stop_workers()
+        self._crew.stop()
         if self._reader is not None and not self._ended:
             self._report.passes_over(tally_of(self._reader.states()))
             self._reader = None
-
-    def _stop_workers(self) -> None:
-        stop_workers(self._workers, os.getpid())
-        self._stats.bytes += sum(worker.bytes_read for worker in self._workers)
-        self._stats.retries += sum(worker.retries for worker in self._workers)
-        self._waited_before = self._waited()
-        self._workers.clear()
-
-    def _waited(self) -> tuple[Waited, ...]:
-        """Return who waited for whom, by worker, over all starts."""
-        pairs = zip_longest(self._waited_before, (worker.waited for worker in self._workers), fillvalue=Waited())
-        return tuple(Waited(a.trainer_s + b.trainer_s, a.worker_s + b.worker_s) for a, b in pairs)
 
     def __enter__(self) -> Self:
         """Return the loader itself."""

@@ -36,7 +36,7 @@ config = StreamConfig([Source({corpus!r})], tokenizer={tokenizer!r}, seq_len=32,
 loader = StreamLoader(config, 2, num_workers=2, start_method={method!r}, cache_dir=Path({cache!r}))
 batches = iter(loader)
 next(batches)
-print("ready", json.dumps([worker._process.pid for worker in loader._workers]), flush=True)
+print("ready", json.dumps([worker._process.pid for worker in loader._crew.workers]), flush=True)
 """
 GO_ON = "\nfor _ in batches: pass\n"
 WAIT = "\nsignal.pause()\n"

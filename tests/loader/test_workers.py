@@ -51,7 +51,7 @@ def load(config: StreamConfig) -> Iterator[Callable[..., StreamLoader]]:
 
 
 def processes(loader: StreamLoader) -> list[psutil.Process]:
-    return [psutil.Process(worker._process.pid) for worker in loader._workers]
+    return [psutil.Process(worker._process.pid) for worker in loader._crew.workers]
 
 
 def check_gone(workers: Sequence[psutil.Process]) -> None:
@@ -182,7 +182,7 @@ def test_a_bad_record_arrives_as_itself_behind_the_batches_in_front_of_it(
     (note,) = caught.value.__notes__
     assert note.startswith("raised in worker 0:\nTraceback")
     assert there.state_dict()["rows"] == 4 * len(found)
-    assert not there._workers
+    assert not there._crew.workers
 
 
 def engine_that_raises(error: Exception) -> Callable[..., Any]:
@@ -246,7 +246,7 @@ def test_passes_leave_no_files_threads_or_processes_open(
     counts = []
     for _ in range(7):
         assert len(take(loader)) > 0
-        counts.append((len(list(Path("/proc/self/fd").iterdir())), threading.active_count(), len(loader._workers)))
+        counts.append((len(list(Path("/proc/self/fd").iterdir())), threading.active_count(), len(loader._crew.workers)))
     assert len(set(counts[1:])) == 1, counts
 
 
@@ -259,4 +259,4 @@ def test_interrupting_the_consumer_stops_the_workers(load: Callable[..., StreamL
     with pytest.raises(KeyboardInterrupt):
         take(loader)
     check_gone(workers)
-    assert not loader._workers
+    assert not loader._crew.workers
