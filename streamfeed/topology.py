@@ -6,6 +6,7 @@ from the collectives of training, so that neither waits for the other's turn.
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import threading
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Asked", "Ranks", "cores_of_rank"]
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,12 @@ class Ranks:
             )
         number, size = given or found or stated or (0, 1)
         together = found is not None and found[1] == size > 1
+        if given is None and found is None and size > 1:
+            _log.warning(
+                "WORLD_SIZE is %d and no process group is up: ranks go on each by itself, list by itself, hold their own "
+                "lanes' states, and end finite passes alone; make a loader behind init_process_group()",
+                size,
+            )
         return cls(number, size, _gloo(None) if together else None)
 
     def another(self) -> Ranks:

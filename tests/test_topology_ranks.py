@@ -44,8 +44,15 @@ def test_one_argument_without_the_other_is_refused(rank: int | None, world_size:
         find_rank(rank, world_size, {})
 
 
-def test_the_environment_of_torchrun_says_who_we_are() -> None:
+def test_the_environment_of_torchrun_says_who_we_are_and_without_a_group_there_is_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     assert find_rank(None, None, {"RANK": "3", "WORLD_SIZE": "8"}) == (3, 8)
+    assert "no process group is up" in caplog.text
+    caplog.clear()
+    assert find_rank(3, 8, {"RANK": "3", "WORLD_SIZE": "8"}) == (3, 8)
+    assert find_rank(None, None, {"RANK": "0", "WORLD_SIZE": "1"}) == (0, 1)
+    assert not caplog.text, "who gives rank and size knows what they do"
 
 
 @pytest.mark.parametrize("environment", [{"WORLD_SIZE": "8"}, {"WORLD_SIZE": "8", "RANK": "x"}], ids=str)

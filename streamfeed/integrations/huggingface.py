@@ -158,7 +158,7 @@ def _check(args: TrainingArguments, loader: StreamLoader) -> None:
         raise ConfigError("auto_find_batch_size would change the batches of a loader that is made; switch it off")
     if args.n_gpu > 1:
         raise ConfigError(f"one process drives {args.n_gpu} GPUs, which would split batches; start it with torchrun")
-    if args.world_size != loader.world_size:
+    if args.world_size != loader.world_size or not loader.joined:
         raise ConfigError(
             f"the Trainer runs on {args.world_size} rank(s), the loader on {loader.world_size}; make TrainingArguments "
             "first: they join the ranks"

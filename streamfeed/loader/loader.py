@@ -117,6 +117,11 @@ class StreamLoader:
         give_back()  # what loading a tokenizer took: some tens of MB
 
     @property
+    def joined(self) -> bool:
+        """Whether the ranks agree in a process group, on states and ends; True for a rank that is alone."""
+        return self.world_size == 1 or self._ranks.group is not None
+
+    @property
     def tokenizer(self) -> TokenizerSpec:
         """The tokenizer that the stream uses."""
         return self._resolved.tokenizer
