@@ -63,12 +63,12 @@ class Shape:
         """Whether a value is the text itself."""
         return not self.fields
 
-    @property
+    @cached_property
     def keyed(self) -> bool:
         """Whether a key stands in front of a value."""
         return bool(self.fields) and self.fields[-1].kind == "key"
 
-    @property
+    @cached_property
     def texts(self) -> bool:
         """Whether what an objective gets is a text, with a key in front of it or not: no record of fields."""
         return not self.fields or (self.keyed and len(self.fields) == 2 and self.fields[0].kind == "text")
@@ -152,8 +152,7 @@ class Shape:
     def _as_json(self, picked: dict[str, Any] | Bad | None, where: str) -> Value:
         if picked is None or isinstance(picked, Bad):
             return picked
-        key = picked.pop(KEY, None)
-        line = "" if key is None else f"{orjson.dumps(key).decode()}\n"
+        line = f"{orjson.dumps(picked.pop(KEY)).decode()}\n" if self.keyed else ""
         if self.texts:
             text = picked["text"]
             return line + text if text.isascii() else lone_surrogate(text, self._names[0], where) or line + text
