@@ -74,7 +74,7 @@ def key_of(value: object, name: str) -> str | Bad:
     """Return the key in the field ``name`` as text; a number, as its digits, is the same key as these in a CSV."""
     if isinstance(value, str) and value:
         return value if value.isascii() else lone_surrogate(value, name, "") or value
-    if value.__class__ is int or (isinstance(value, Integral) and not isinstance(value, bool)):
+    if isinstance(value, int | Integral) and not isinstance(value, bool):
         return str(value)
     found = "empty" if value == "" else type_name(value)
     return Bad("", f"field {name!r} is {found}, and records are held out by it: a text, or a whole number")
