@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,7 +14,7 @@ from streamfeed.dataset.state import StreamState
 from streamfeed.encode.engines import engine_threads
 from streamfeed.encode.objectives.build import verdict_for
 from streamfeed.encode.proof import default_cache_dir
-from streamfeed.errors import BudgetError, ConfigError
+from streamfeed.errors import BudgetError, ConfigError, RankError
 from streamfeed.loader.assembly import Assembler
 from streamfeed.loader.columns import check_columns, columns_for
 from streamfeed.loader.crew import Crew
@@ -169,17 +170,17 @@ class StreamLoader:
             return None
         try:
             assembled = self._assembled()
+            if assembled is None:
+                self._end()
+                return None
+            self._check_budget(assembled.states)
         except BaseException:
-            self.leave()
+            with suppress(RankError):  # where another rank is gone, what is raised here says more
+                self.leave()
             self.close()  # what comes next starts again behind the last batch
             raise
-        if assembled is None:
-            self._end()
-            return None
         batch, tokens, empty_rows, states = assembled
         self._report.count(batch["input_ids"].numel(), tokens, empty_rows)
-        if self.config.on_error == "skip" and states != self._history.now.parts:
-            self._check_budget(states)
         self._history.batch(states)
         return batch
 
@@ -206,9 +207,10 @@ class StreamLoader:
 
     def _check_budget(self, states: tuple[bytes, ...]) -> None:
         """Stop when the lanes of this rank have together passed over more than any one of them may."""
+        if self.config.on_error != "skip" or states == self._history.now.parts:
+            return
         tally = tally_of(states)
         if tally.skipped + tally.broken_shards > self.config.skip_budget:
-            self.close()
             raise BudgetError(
                 f"{tally.dropped()}: more than skip_budget={self.config.skip_budget:,}; mend the shards or raise the "
                 "budget"
@@ -254,10 +256,8 @@ class StreamLoader:
         """Note the end of a finite pass, and what became of its records."""
         assert self._reader is not None
         states, now = self._reader.states(), self._history.now
-        if self.config.on_error == "skip":
-            self._check_budget(states)
+        self._check_budget(states)
         if now.batches == 0 and now.base.rows == 0:
-            self.close()
             raise no_row(tally_of(states), self.rank, 1 if self._voters else self.world_size)
         self._history.end(states)
         self._ended = True

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamfeed import Source, StreamConfig
-from streamfeed.errors import CorruptShardError, EmptyStreamError, RankError
+from streamfeed.errors import BudgetError, CorruptShardError, EmptyStreamError, RankError
 from streamfeed.loader import loader as loader_module
 from streamfeed.objectives import Classification, Lm, Mlm, Objective
 from streamfeed.topology import Ranks
@@ -187,6 +187,28 @@ def test_the_other_ranks_hear_of_one_that_fails_to_read(tmp_path: Path, tokenize
         raise AssertionError("never ended")
 
     assert on_ranks(3, work) == [RankError, CorruptShardError, RankError]
+
+
+def test_the_other_ranks_hear_of_one_whose_budget_of_bad_records_is_spent(tmp_path: Path, tokenizer: Any) -> None:
+    """Its lanes are within the budget each, and together above it: the rank itself finds that out."""
+    corpus(tmp_path, "jsonl", [40, 40], words=60)
+    config = stream(tmp_path, "jsonl", tokenizer, epochs=1, lanes=2, shuffle_buffer=4, on_error="skip")
+
+    def work(own: ThreadRanks) -> type[BaseException]:
+        loader = loader_on(own, config, 1, 0)
+        if own.number == 1:
+            loader._check_budget = spent  # type: ignore[method-assign]
+        try:
+            take(loader)
+        except (RankError, BudgetError) as error:
+            return type(error)
+        raise AssertionError("never ended")
+
+    assert on_ranks(3, work) == [RankError, BudgetError, RankError]
+
+
+def spent(states: tuple[bytes, ...]) -> None:
+    raise BudgetError("4 skipped: more than skip_budget=3")
 
 
 def replace_next(reader: Any) -> Any:
