@@ -89,6 +89,15 @@ def test_what_the_recipes_import_is_there() -> None:
         assert all(hasattr(module, alias.name) for alias in node.names)
 
 
+@pytest.mark.usefixtures("here")
+def test_the_lines_about_holding_out_run(one_engine: None) -> None:
+    names: dict[str, Any] = {}
+    exec(compile(blocks("python")[3], "README.md", "exec"), names)
+    batch, held = next(iter(names["training"])), list(names["held_out"])
+    assert batch["input_ids"].shape == held[0]["input_ids"].shape == (8, 128)
+    assert names["held_out"].report().tally.held_out > 340  # of 600
+
+
 def settings_of(words: list[str]) -> RunConfig:
     return parse(Arguments.split(words))
 
@@ -98,7 +107,7 @@ def test_the_flags_of_the_main_job_are_flags(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "mixture.yaml").write_text(blocks("yaml")[0])
     found = re.findall(r"python -m streamfeed\.train(.*?)(?: +#.*)?(?:$|`)", README.replace("\\\n", ""), re.MULTILINE)
     commands = [shlex.split(words) for words in found if words.strip()]
-    assert len(commands) == 7
+    assert len(commands) == 8
     for words in commands:
         settings_of(words)
 
