@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ class Stop:
     @contextmanager
     def interruptible(self) -> Iterator[None]:
         """Raise :class:`Stopped` inside as soon as a signal comes, or at the beginning if one has come already."""
-        self.check()
         before, self._interruptible = self._interruptible, True
         try:
+            self.check()  # behind the switch: a signal between the two would only leave its mark, and the wait go on
             yield
         finally:
             self._interruptible = before
@@ -72,7 +72,8 @@ class Stop:
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self.asked:
-            _log.warning("already stopping since %s came: saving", signal.Signals(self.asked).name)
+            with suppress(RuntimeError):  # the signal may have come while the same stream was written to
+                _log.warning("already stopping since %s came: saving", signal.Signals(self.asked).name)
             return
         self.asked = number
         if self._interruptible:

@@ -177,3 +177,25 @@ def test_a_step_of_many_batches_is_given_up_and_begun_again(monkeypatch: pytest.
             run("asked", *large)
     run("asked", *large)
     assert equal("asked", "straight")
+
+
+def test_a_signal_at_the_very_beginning_of_a_wait_interrupts_it() -> None:
+    class Late(Stop):
+        def check(self) -> None:
+            super().check()
+            ask(signal.SIGTERM)
+
+    stop = Late()
+    with stop.handling(), pytest.raises(Stopped), stop.interruptible():
+        raise AssertionError("it would wait now")
+
+
+def test_a_second_signal_in_the_middle_of_writing_a_log_line_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reentrant(*_: object) -> None:
+        raise RuntimeError("reentrant call inside <_io.BufferedWriter name='<stderr>'>")
+
+    monkeypatch.setattr("streamfeed.train.stop._log.warning", reentrant)
+    stop = Stop()
+    with stop.handling():
+        ask(signal.SIGINT, signal.SIGTERM)
+    assert stop.asked == signal.SIGINT
