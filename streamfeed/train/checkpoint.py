@@ -82,8 +82,10 @@ def latest(folder: Path) -> Checkpoint | None:
 def begin(folder: Path, step: int) -> Path:
     """Make the empty folder that the checkpoint of ``step`` is written into; remove what killed writers left."""
     folder.mkdir(parents=True, exist_ok=True)
-    for stale in (*folder.glob(".writing-step-*"), *folder.glob(".removing-step-*")):
+    for stale in folder.glob(".writing-step-*"):
         shutil.rmtree(stale)
+    for stale in folder.glob(".removing-step-*"):
+        shutil.rmtree(stale, ignore_errors=True)
     temporary = folder / f".writing-step-{step:06d}"
     temporary.mkdir()
     return temporary
@@ -92,13 +94,18 @@ def begin(folder: Path, step: int) -> Path:
 def prune(folder: Path, keep: int) -> list[int]:
     """Remove all but the ``keep`` newest checkpoints; return the steps of those removed.
 
-    A folder loses its name first, so that no kill leaves half a checkpoint that looks whole. What a resume has set
-    aside is the user's to remove.
+    A folder loses its name first, so that no kill leaves half a checkpoint that looks whole. What cannot be removed is
+    warned of, and tried again with the next checkpoint. What a resume has set aside is the user's to remove.
     """
-    old = _steps(folder)[keep:]
-    for _, path in old:
-        shutil.rmtree(path.rename(path.with_name(f".removing-{path.name}")))
-    return [step for step, _ in old]
+    removed = []
+    for step, path in _steps(folder)[keep:]:
+        try:
+            shutil.rmtree(path.rename(path.with_name(f".removing-{path.name}")))
+        except OSError as error:
+            _log.warning("an old checkpoint, %s, cannot be removed: %s", path, error)
+        else:
+            removed.append(step)
+    return removed
 
 
 def finish(temporary: Path, step: int) -> Checkpoint:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamfeed.errors import ConfigError, StateError
-from streamfeed.train.checkpoint import begin, finish, latest, open_checkpoint, set_aside_after
+from streamfeed.train.checkpoint import begin, finish, latest, open_checkpoint, prune, set_aside_after
 from streamfeed.train.folders import RunFolder, find_resume, new_folder
 
 
@@ -153,3 +153,28 @@ def test_resume_of_nothing_is_refused_but_of_a_run_killed_early_starts_it(
     with pytest.raises(ConfigError, match="neither a run folder nor a checkpoint"):
         find_resume("typo", None)
     assert find_resume("latest", "runs/young").checkpoint is None
+
+
+def test_the_newest_are_kept_whatever_order_they_were_written_in(tmp_path: Path) -> None:
+    for step in (2, 100, 30, 4):
+        save(tmp_path, step)
+    assert sorted(prune(tmp_path, 2)) == [2, 4]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000030", "step-000100"]
+
+
+def test_an_old_checkpoint_that_cannot_be_removed_is_warned_of_and_looks_like_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for step in (1, 2):
+        save(tmp_path, step)
+    with monkeypatch.context() as patch:
+
+        def busy(path: Path, **_: object) -> None:
+            raise OSError(16, "Device or resource busy", str(path))
+
+        patch.setattr("streamfeed.train.checkpoint.shutil.rmtree", busy)
+        assert prune(tmp_path, 1) == []
+    assert "step-000001, cannot be removed: [Errno 16]" in caplog.text
+    assert {path.name for path in tmp_path.iterdir()} == {".removing-step-000001", "step-000002"}
+    save(tmp_path, 3)
+    assert {path.name for path in tmp_path.iterdir()} == {"step-000002", "step-000003"}
