@@ -32,7 +32,7 @@ def count_steps(
         return
     if position.counted_epochs == epochs:
         return
-    if position.step:
+    if position.step or position.skipped_rows:
         was = f"counted for {position.counted_epochs}" if position.counted_epochs else "not counted"
         raise ConfigError(
             f"data.epochs is {epochs}, and the steps of the run resumed were {was}: the learning rate depends on where "

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from streamfeed.errors import ConfigError
 from streamfeed.train.config import DataConfig, RunConfig, TrainConfig
+from streamfeed.train.count import count_steps
 from streamfeed.train.schedule import DEFAULT_STEPS, Length, learning_rate, must_count
 from streamfeed.train.snapshot import Position
+from tests.train.fake_stream import FakeLoader
 
 
 def options(**changes: Any) -> TrainConfig:
@@ -87,3 +90,13 @@ def test_data_are_counted_only_where_the_rate_depends_on_their_end(
     epochs: int | None, train: dict[str, Any], counts: bool
 ) -> None:
     assert must_count(RunConfig(data=DataConfig(epochs=epochs), train=TrainConfig(**train))) is counts
+
+
+@pytest.mark.parametrize("behind", [Position(step=1, counted_epochs=1), Position(skipped_rows=8, counted_epochs=1)])
+def test_a_resume_from_behind_the_beginning_is_not_counted_again_which_would_go_back_there(behind: Position) -> None:
+    config = RunConfig(data=DataConfig(epochs=2, uri="rows", tokenizer="fake"))
+    loader: Any = FakeLoader(config.stream(), 2)
+    loader.load_state_dict({"rows": 8})
+    with pytest.raises(ConfigError, match=r"data\.epochs is 2, and the steps of the run resumed were counted for 1"):
+        count_steps(config, loader, 1, behind, lambda _: None)
+    assert loader.state_dict() == {"rows": 8}
