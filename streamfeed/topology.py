@@ -73,8 +73,8 @@ class Ranks:
         together = found is not None and found[1] == size > 1
         if given is None and found is None and size > 1:
             _log.warning(
-                "WORLD_SIZE is %d and no process group is up: ranks go on each by itself, list by itself, hold their own "
-                "lanes' states, and end finite passes alone; make a loader behind init_process_group()",
+                "WORLD_SIZE is %d and no process group is up: every rank lists by itself, holds the states of its own "
+                "lanes, and ends finite passes alone; make a loader behind init_process_group()",
                 size,
             )
         return cls(number, size, _gloo(None) if together else None)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import Trainer
+from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from streamfeed.errors import ConfigError, StateError
-from streamfeed.objectives import Classification, Mlm
 from streamfeed.train.atomic import write_file
-from streamfeed.train.attention import choose_inputs
+from streamfeed.train.losses import make_loss
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +39,8 @@ class StreamTrainer(Trainer):  # type: ignore[misc]  # transformers has no types
     dataset: here every rank takes its own rows from the loader. It looks ahead a whole accumulation: the state in a
     checkpoint is that of the batches trained on. It replays an epoch's batches to find its place again: the stream is
     put there instead. It lets documents of a packed row see each other, with its cache or an attention mask: the model
-    is asked which call keeps them apart. It divides by no labels where a step has none: by 1 here.
+    is asked which call keeps them apart. It takes the mean of each micro-batch where a model does: here the loss is
+    summed, and divided by the labels of the whole step on all ranks, at least 1.
 
     A stream that repeats needs ``args.max_steps``. One that is finite is counted before training, and an epoch of the
     Trainer is then as many batches as its first pass has.
@@ -51,13 +52,16 @@ class StreamTrainer(Trainer):  # type: ignore[misc]  # transformers has no types
         _check(args, loader)
         args.ignore_data_skip = True  # or it would fetch and drop what the state has behind it
         super().__init__(model=model, args=args, **options)
-        objective = loader.config.objective
-        causal = not isinstance(objective, Classification | Mlm)
         self._loader = loader
-        self._inputs = choose_inputs(model, causal=causal, packed=loader.config.packing != "none")
+        whole = getattr(self.model, "get_base_model", lambda: self.model)()  # of an adapter's model, what it adapts
+        self._loss = make_loss(loader.config.objective, whole, packed=loader.config.packing != "none")
+        self._own_loss = self.compute_loss_func is None and self.label_smoother is None
+        if self._own_loss:
+            self.loss_is_scaled_for_ga = True
         self._first = loader.batches
-        self._used = 0
+        self._used = self._trained = 0
         self._resumed = False
+        self.add_callback(_Steps(self))
 
     def get_train_dataloader(self) -> _Passes:
         """Return the loader's batches, pass after pass."""
@@ -67,7 +71,7 @@ class StreamTrainer(Trainer):  # type: ignore[misc]  # transformers has no types
             self._loader.reset()
             length = sum(1 for _ in self._loader)
             self._loader.load_state_dict(state)
-            self._first, self._used = 0, 0
+            self._first, self._used, self._trained = 0, 0, 0
             _log.info("a pass over the stream has %d batches on each rank", length)
         return _Passes(self._loader, length)
 
@@ -84,23 +88,35 @@ class StreamTrainer(Trainer):  # type: ignore[misc]  # transformers has no types
         self._resumed = checkpoint is not None
         if checkpoint is not None:
             self._loader.load_state_dict(_read_state(Path(str(checkpoint), STATE_FILE)))
-        self._first, self._used = self._loader.batches, 0
+        self._first, self._used, self._trained = self._loader.batches, 0, 0
         return super().train(resume_from_checkpoint=checkpoint, **options)
 
-    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> Any:
+    def get_batch_samples(self, epoch_iterator: Iterator[Batch], num_batches: int, device: Any) -> Any:
         """Return the batches of a step, and how many labels those of all ranks have, at least 1."""
-        batches, labels = super().get_batch_samples(epoch_iterator, num_batches, device)
-        return batches, labels.clamp(min=1) if isinstance(labels, torch.Tensor) else labels
+        batches = list(islice(epoch_iterator, num_batches))
+        labels = torch.tensor(sum(self._loss.count(batch) for batch in batches), device=device)
+        return batches, self.accelerator.reduce(labels, "sum").clamp(min=1)
 
     def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
         """Train on one micro-batch."""
         self._used += 1
         return super().training_step(*arguments, **options)  # type: ignore[no-any-return]
 
-    def compute_loss(self, model: Any, inputs: Batch, *arguments: Any, **options: Any) -> Any:
-        """Return the loss of a batch, whose documents do not see each other."""
-        given = {**self._inputs(inputs), "labels": inputs["labels"]}
-        return super().compute_loss(model, given, *arguments, **options)
+    def stepped(self) -> None:
+        """Note that what was trained on is in the weights."""
+        self._trained = self._used
+
+    def compute_loss(
+        self, model: Any, inputs: Batch, return_outputs: bool = False, num_items_in_batch: Any = None, **options: Any
+    ) -> Any:
+        """Return a micro-batch's part of the mean loss of its step; of evaluation, what the Trainer returns."""
+        if return_outputs or num_items_in_batch is None:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch, **options)
+        if not self._own_loss:
+            given = {**self._loss.inputs(inputs), "labels": inputs["labels"]}
+            return super().compute_loss(model, given, return_outputs, num_items_in_batch, **options)
+        summed, _ = self._loss.summed(model, inputs)
+        return summed * (self.accelerator.num_processes / num_items_in_batch)  # DDP averages over the ranks
 
     def _run_epoch(self, **options: Any) -> None:
         """Take only the rest of an epoch that a resume begins in: its last step may be of fewer batches."""
@@ -113,12 +129,22 @@ class StreamTrainer(Trainer):  # type: ignore[misc]  # transformers has no types
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Write the stream's state, a collective, and then the Trainer's files."""
-        state = self._loader.state_dict(self._first + self._used)
+        state = self._loader.state_dict(self._first + self._trained)
         if self.args.should_save:
             folder = Path(self._get_output_dir(trial=trial), f"checkpoint-{self.state.global_step}")
             folder.mkdir(parents=True, exist_ok=True)
             write_file(folder / STATE_FILE, json.dumps(state))
         super()._save_checkpoint(model, trial)
+
+
+class _Steps(TrainerCallback):  # type: ignore[misc]
+    """Tells the trainer of every optimizer step: a save in the middle of one is as of the step before."""
+
+    def __init__(self, trainer: StreamTrainer) -> None:
+        self._trainer = trainer
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self._trainer.stepped()
 
 
 class _Passes:
@@ -149,28 +175,63 @@ def _read_state(path: Path) -> dict[str, Any]:
 
 
 def _check(args: TrainingArguments, loader: StreamLoader) -> None:
-    if args.per_device_train_batch_size != loader.batch_size:
-        raise ConfigError(
-            f"per_device_train_batch_size is {args.per_device_train_batch_size} and the loader's batch_size "
-            f"{loader.batch_size}; the loader makes the batches: give both the same"
-        )
-    if args.auto_find_batch_size:
-        raise ConfigError("auto_find_batch_size would change the batches of a loader that is made; switch it off")
-    if args.n_gpu > 1:
-        raise ConfigError(f"one process drives {args.n_gpu} GPUs, which would split batches; start it with torchrun")
-    if args.world_size != loader.world_size or not loader.joined:
-        raise ConfigError(
-            f"the Trainer runs on {args.world_size} rank(s), the loader on {loader.world_size}; make TrainingArguments "
-            "first: they join the ranks"
-        )
-    if args.world_size > 1 and not args.average_tokens_across_devices:
-        raise ConfigError("average_tokens_across_devices must be on: the loss is divided by the labels of all ranks")
-    if args.max_steps <= 0 and loader.config.epochs is None:
-        raise ConfigError(
-            "the stream repeats for ever: give TrainingArguments(max_steps=...), or StreamConfig(epochs=1)"
-        )
-    if args.gradient_accumulation_steps >= loader.kept_states:
-        raise ConfigError(
-            f"gradient_accumulation_steps {args.gradient_accumulation_steps} batches are taken ahead of training; make "
-            f"the loader with kept_states={args.gradient_accumulation_steps + 16}"
-        )
+    for wrong, said in _doubts(args, loader):
+        if wrong:
+            raise ConfigError(said)
+
+
+def _doubts(args: TrainingArguments, loader: StreamLoader) -> list[tuple[bool, str]]:
+    """Return what would not be exact, or without effect, and whether it is so."""
+    accelerator, several = args.accelerator_config, args.world_size > 1
+    steps = args.gradient_accumulation_steps
+    return [
+        (
+            args.per_device_train_batch_size != loader.batch_size,
+            (
+                f"per_device_train_batch_size is {args.per_device_train_batch_size} and the loader's batch_size "
+                f"{loader.batch_size}; the loader makes the batches: give both the same"
+            ),
+        ),
+        (
+            bool(args.auto_find_batch_size),
+            "auto_find_batch_size would change the batches of a loader that is made; switch it off",
+        ),
+        (
+            args.n_gpu > 1,
+            f"one process drives {args.n_gpu} GPUs, which would split batches; start it with torchrun",
+        ),
+        (
+            args.world_size != loader.world_size or not loader.joined,
+            (
+                f"the Trainer runs on {args.world_size} rank(s), the loader on {loader.world_size}, or they are not joined; "
+                "make TrainingArguments first: they join the ranks"
+            ),
+        ),
+        (
+            several and not args.average_tokens_across_devices,
+            "average_tokens_across_devices must be on: the loss is divided by the labels of all ranks",
+        ),
+        (
+            bool(accelerator.dispatch_batches or accelerator.split_batches),
+            "dispatch_batches and split_batches: every rank reads its own rows; switch them off",
+        ),
+        (
+            args.dataloader_num_workers > 0,
+            "dataloader_num_workers has no effect: workers are those of StreamLoader(num_workers=...)",
+        ),
+        (
+            str(getattr(args, "train_sampling_strategy", "")).endswith("group_by_length"),
+            "grouping by length is the stream's: StreamConfig(packing='none', group_by_length=True); switch it off here",
+        ),
+        (
+            args.max_steps <= 0 and loader.config.epochs is None,
+            "the stream repeats: give TrainingArguments(max_steps=...), or StreamConfig(epochs=1)",
+        ),
+        (
+            steps >= loader.kept_states,
+            (
+                f"gradient_accumulation_steps {steps} batches are taken ahead of training; make the loader with "
+                f"kept_states={steps + 16}"
+            ),
+        ),
+    ]

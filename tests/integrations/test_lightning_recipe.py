@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
+from streamfeed import StreamLoader
+from streamfeed.errors import ConfigError
 from tests.integrations.recipes import LR, loader, loss_of, model, weights
-from tests.streams import corpus
+from tests.streams import CACHE, corpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    from lightning.pytorch import LightningModule, Trainer
+    from lightning.pytorch import Callback, LightningModule, Trainer
     from lightning.pytorch.callbacks import ModelCheckpoint
 
     from streamfeed.integrations.lightning import StreamCallback
@@ -56,6 +58,7 @@ def fit(
     shards: str, tokenizer: str, folder: Path, *, resume: bool = False, save_every: int = 0, **options: Any
 ) -> tuple[list[float], dict[str, torch.Tensor]]:
     """Fit in a fresh trainer; ``stream`` are options of the loader, the others Lightning's."""
+    first = options.pop("before", [])
     with loader(shards, tokenizer, **options.pop("stream")) as stream:
         callback = StreamCallback(stream)
         when: dict[str, Any] = {"every_n_train_steps": save_every or 10**6}
@@ -67,7 +70,7 @@ def fit(
             logger=False,
             enable_progress_bar=False,
             enable_model_summary=False,
-            callbacks=[callback, saver],
+            callbacks=[*first, callback, saver],
             **options,
         )
         module = Module()
@@ -122,4 +125,41 @@ def test_resumed_behind_a_pass_of_a_finite_stream(shards: str, tokenizer_folder:
     before, _ = fit(shards, str(tokenizer_folder), tmp_path / "cut", max_epochs=1, **common)
     rest, found = fit(shards, str(tokenizer_folder), tmp_path / "cut", max_epochs=2, resume=True, **common)
     assert before + rest == straight
+    assert equal(found, expected)
+
+
+def test_what_would_not_be_exact_is_refused(shards: str, tokenizer_folder: Path) -> None:
+    quiet: dict[str, Any] = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    with loader(shards, str(tokenizer_folder)) as stream:
+        trainer = Trainer(accelerator="cpu", max_steps=1, callbacks=[StreamCallback(stream)], **quiet)
+        with pytest.raises(ConfigError, match="batches"):
+            trainer.fit(Module(), stream)
+        of_another = StreamLoader(stream.config, 2, cache_dir=CACHE, rank=0, world_size=2)
+        callback = StreamCallback(lambda: of_another)
+        trainer = Trainer(accelerator="cpu", max_steps=1, callbacks=[callback], **quiet)
+        with pytest.raises(ConfigError, match=r"runs on 1 rank\(s\), the loader on 2"):
+            trainer.fit(Module(), callback.batches())
+
+
+class SavesFirst(Callback):  # type: ignore[misc]
+    """Saves before the stream's callback has heard of the batch."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        if trainer.global_step == 3:
+            trainer.save_checkpoint(self._path)
+
+
+def test_a_callback_that_saves_first_saves_the_state_of_its_weights(
+    shards: str, tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    common: dict[str, Any] = {"stream": {}, "max_steps": 6}
+    (tmp_path / "cut").mkdir()
+    straight, expected = fit(
+        shards, str(tokenizer_folder), tmp_path / "straight", before=[SavesFirst(tmp_path / "cut/last.ckpt")], **common
+    )
+    rest, found = fit(shards, str(tokenizer_folder), tmp_path / "cut", resume=True, **common)
+    assert rest == straight[3:]
     assert equal(found, expected)

@@ -108,6 +108,9 @@ def test_a_trainer_checkpoint_without_the_stream_is_refused(
         ({"auto_find_batch_size": True}, "auto_find_batch_size"),
         ({"max_steps": -1}, "the stream repeats"),
         ({"gradient_accumulation_steps": 300}, "kept_states=316"),
+        ({"dataloader_num_workers": 2}, "dataloader_num_workers has no effect"),
+        ({"accelerator_config": {"split_batches": True}}, "split_batches"),
+        ({"train_sampling_strategy": "group_by_length"}, "group_by_length=True"),
     ],
     ids=str,
 )
@@ -138,3 +141,49 @@ def test_on_two_ranks_too(loop: str, shards: str, tokenizer_folder: Path, tmp_pa
     rest, found = run("job-3", "cut", steps=steps, resume=True)
     assert equal(found, expected)
     assert rest[0][-2:] == straight[0][-2:]
+
+
+@pytest.mark.parametrize("batch", [2, 4])
+def test_the_trainer_takes_the_mean_over_a_step_also_of_a_model_whose_loss_is_a_mean(
+    batch: int, tmp_path: Path
+) -> None:
+    """However eight samples are divided into micro-batches, the first step is the same."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    from streamfeed import Classification, Source, StreamConfig, StreamLoader
+    from tests.corpora import write_records
+    from tests.oracles.test_objectives import records
+    from tests.streams import CACHE
+    from tests.tokenizers_for_tests import build_bert
+
+    write_records("jsonl", tmp_path / "pairs.jsonl", records(32))
+    config = StreamConfig(
+        [Source(str(tmp_path / "pairs.jsonl"))],
+        tokenizer=str(build_bert(tmp_path / "bert")),
+        seq_len=64,
+        packing="none",
+        shuffle_buffer=0,
+        objective=Classification(names=("no", "yes", "maybe")),
+    )
+
+    def step(size: int) -> Weights:
+        _forget()
+        torch.manual_seed(0)
+        net = BertForSequenceClassification(
+            BertConfig(
+                vocab_size=2048, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+                num_labels=3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+            )
+        )  # fmt: skip
+        arguments = TrainingArguments(
+            output_dir=str(tmp_path / f"{size}"), per_device_train_batch_size=size, gradient_accumulation_steps=8 // size,
+            max_steps=1, learning_rate=0.1, optim="sgd", max_grad_norm=0.0, lr_scheduler_type="constant", report_to=[],
+            save_strategy="no", disable_tqdm=True, use_cpu=True,
+        )  # fmt: skip
+        with StreamLoader(config, size, cache_dir=CACHE) as stream:
+            StreamTrainer(net, arguments, stream).train()
+        return net.state_dict()
+
+    whole, divided = step(8), step(batch)
+    for name, weight in whole.items():
+        torch.testing.assert_close(divided[name], weight, rtol=1e-4, atol=1e-6)
