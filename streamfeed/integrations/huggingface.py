@@ -203,8 +203,8 @@ def _doubts(args: TrainingArguments, loader: StreamLoader) -> list[tuple[bool, s
         (
             args.world_size != loader.world_size or not loader.joined,
             (
-                f"the Trainer runs on {args.world_size} rank(s), the loader on {loader.world_size}, or they are not joined; "
-                "make TrainingArguments first: they join the ranks"
+                f"the Trainer runs on {args.world_size} rank(s), the loader on {loader.world_size}, or they are not "
+                "joined; make TrainingArguments first: they join the ranks"
             ),
         ),
         (
@@ -221,7 +221,7 @@ def _doubts(args: TrainingArguments, loader: StreamLoader) -> list[tuple[bool, s
         ),
         (
             str(getattr(args, "train_sampling_strategy", "")).endswith("group_by_length"),
-            "grouping by length is the stream's: StreamConfig(packing='none', group_by_length=True); switch it off here",
+            "grouping by length is the stream's: StreamConfig(group_by_length=True); switch it off here",
         ),
         (
             args.max_steps <= 0 and loader.config.epochs is None,
