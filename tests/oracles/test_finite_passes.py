@@ -165,6 +165,7 @@ def test_a_pass_without_any_row_is_an_error_on_every_rank(tmp_path: Path, tokeni
     def work(own: ThreadRanks) -> str:
         with pytest.raises(EmptyStreamError) as caught:
             take(loader_on(own, config, 1, 0))
+        assert caught.value.told_to_all, "one rank says it for all"
         return str(caught.value)
 
     assert all("the pass gave no row" in said for said in on_ranks(3, work))
