@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from streamfeed.config import OnError
     from streamfeed.encode.protocol import Engine
-    from streamfeed.lane.pack import Packed
+    from streamfeed.lane.pack import Packed, Tokens
     from streamfeed.stats import ReadStats
 
 EOS, BOS = 256, 257
@@ -133,7 +133,16 @@ def rows_of(lane: Lane, most: int | None = None) -> Iterator[tuple[tuple[int, ..
 def block_rows(block: Block | Packed) -> list[list[int]]:
     """The ids of every row."""
     packed = block.packed if isinstance(block, Block) else block
-    return [packed.ids[begin:end].tolist() for begin, end in itertools.pairwise(packed.bounds)]
+    return rows_in(packed, packed.ids, np.int32)
+
+
+def rows_in(packed: Packed, tokens: Tokens, dtype: type[np.generic]) -> list[list[int]]:
+    """What every row of ``packed`` is when it is written: its ids, or its flags."""
+    rows = range(len(packed))
+    plane = np.zeros((len(rows), packed.width), dtype=dtype)
+    tokens.write(rows, plane, rows)
+    lengths = [packed.width] * len(rows) if packed.lengths is None else packed.lengths.tolist()
+    return [row[:length].tolist() for row, length in zip(plane, lengths, strict=True)]
 
 
 def texts_of(tokens: Sequence[int]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import orjson
@@ -34,6 +34,14 @@ class _Feed:
         self._last: tuple[Block, int] | None = None
         self._block: Block | None = None
         self._next = first_row - state.rows
+        self._told: tuple[LaneState | None, bytes] = (None, b"")
+
+    def state_json(self) -> bytes:
+        """Return :meth:`state` as JSON; the same one as before, as behind most rows of a packing window, is at hand."""
+        state = self.state()
+        if state is not self._told[0]:
+            self._told = state, orjson.dumps(state.to_json())
+        return self._told[1]
 
     def state(self) -> LaneState:
         """Return the lane's state behind the last own row taken; of an ended lane, behind all that was dropped too."""
@@ -85,19 +93,13 @@ class _Taken(NamedTuple):
         buffers.lengths[target] = packed.width if packed.lengths is None else packed.lengths[own]
         if buffers.values is not None and packed.values is not None:
             buffers.values[target] = packed.values[own]
-        pairs: list[tuple[NDArray[Any], NDArray[Any]]] = [(buffers.ids, packed.ids)]
-        if buffers.flags is not None and packed.flags is not None:
-            pairs.append((buffers.flags, packed.flags))
-        elif buffers.flags is not None:
+        packed.ids.write(self.rows, buffers.ids, place)
+        if buffers.flags is None:
+            return
+        if packed.flags is None:
             buffers.flags[target] = LOSS
-        for plane, flat in pairs:
-            if packed.lengths is None:
-                plane[target, : packed.width] = flat.reshape(-1, packed.width)[own]
-                continue
-            bounds = packed.bounds
-            for row, to in zip(self.rows, place, strict=True):
-                begin, end = bounds[row], bounds[row + 1]
-                plane[to, : end - begin] = flat[begin:end]
+        else:
+            packed.flags.write(self.rows, buffers.flags, place)
 
 
 def _slice(numbers: range) -> slice:
@@ -173,7 +175,7 @@ class Host:
         return buffers.message(rows, len(where), before)
 
     def _states_json(self) -> bytes:
-        return orjson.dumps({str(lane): state.to_json() for lane, state in self.states().items()})
+        return orjson.dumps({str(feed.lane.number): orjson.Fragment(feed.state_json()) for feed in self._feeds})
 
     def _fill(
         self,
@@ -196,7 +198,9 @@ class Host:
             count = len(taken.rows)
             first = index + filled * stride
             taken.write(buffers, range(first, first + (count - 1) * stride + 1, stride))
-            row, column = np.divmod(taken.starts, taken.packed.width)
-            starts.append(((row + filled) * stride + index) * self._seq_len + column)
+            row = taken.starts // taken.packed.width
+            row *= stride * self._seq_len - taken.packed.width  # how much further a row is from the one before it
+            row += taken.starts + first * self._seq_len
+            starts.append(row)
             filled += count
         return filled, None

@@ -1,6 +1,7 @@
 """Best-fit packing: whole samples side by side in rows, so that little is padded and nothing is cut that fits.
 
-Best-fit decreasing (Johnson 1973, "Near-optimal bin packing algorithms") over a window of documents at a time.
+Best-fit decreasing (Johnson 1973, "Near-optimal bin packing algorithms") over a window of documents at a time. Where a
+window has many short documents, neighbours go in bundles, which are put into rows as one.
 """
 
 from __future__ import annotations
@@ -10,28 +11,29 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from streamfeed.lane.gathered import Gathered
 from streamfeed.lane.pack import Packed
-from streamfeed.lane.pieces import cut_up, joined
-from streamfeed.plan.order import order_key, permutation
+from streamfeed.lane.pieces import cut_up
+from streamfeed.plan.order import KeyedOrders
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from streamfeed.lane.runs import Run
 
-__all__ = ["WINDOW_DOCUMENTS", "WINDOW_ROWS", "BestFitPacker", "Fit", "best_fit"]
+__all__ = ["WINDOW_DOCUMENTS", "WINDOW_ROWS", "WINDOW_TOKENS", "BestFitPacker", "Fit", "best_fit", "bundles"]
 
 WINDOW_DOCUMENTS = 256
 """Documents that are packed together, at least, whatever the number of lanes."""
 
 WINDOW_ROWS = 64
-"""Rows' worth of tokens that are packed together, at least: of short documents it takes more for the last row, which
-stays part empty, not to count."""
+WINDOW_TOKENS = 1 << 19
+"""Rows, and tokens, that are packed together, at least. Of short documents it takes more rows for the last one, which
+stays part empty, not to count; of short rows it takes more for what a window costs by itself not to count. It ends half
+a row before that, so that the document that comes over it does not begin another row."""
 
-
-_BITS = 32
-_MASK = (1 << _BITS) - 1
-"""Bits of a bin's number beside what is left in it."""
+MANY_PIECES = 4
+"""Pieces a row, from which on short ones go in bundles: placing that many one by one takes longer than all else."""
 
 
 class Fit(NamedTuple):
@@ -44,41 +46,53 @@ class Fit(NamedTuple):
 def best_fit(lengths: NDArray[np.int64], room: int) -> Fit:
     """Put pieces into bins of ``room``: the longest first, each where least is left behind it; ties by number.
 
-    ``lengths``: int64 ``[pieces]``, from 1 to ``room``. Pieces of one length are placed together, so that short ones
-    cost less.
+    ``lengths``: int64 ``[pieces]``, at least one, from 1 to ``room``.
     """
-    order = np.argsort(-lengths, kind="stable")
+    order = (-lengths).argsort(kind="stable")
     ordered = lengths[order]
-    alone = int(np.count_nonzero(2 * ordered > room))  # no two of these share a bin
-    sizes = ordered[alone:].tolist()
-    least = sizes[-1] if sizes else 0
-    count = alone
-    # What is left in each bin that can still take a piece, with its number in the low bits; sorted.
-    left = ((room - ordered[:alone]) << _BITS) + np.arange(alone)
-    free = np.sort(left[left >= max(1, least) << _BITS]).tolist()
-    places: list[int] = []  # where each piece begins, in bins laid end to end
-    place, at = places.append, 0
-    while at < len(sizes):
-        size = sizes[at]
-        found = bisect_left(free, size << _BITS)
+    alone = int(np.count_nonzero(ordered > room >> 1))  # no two of these share a bin
+    # What is left in a bin, with its number in the low bits: one number to sort and to search by.
+    bits = len(lengths).bit_length()
+    left = ((room - ordered[:alone]) << bits) + np.arange(alone)
+    least = int(ordered[-1]) << bits
+    free = left[int(left.searchsorted(least)) :].tolist()  # bins that can still take a piece, sorted
+    full, count, pop = room << bits, alone, free.pop
+    places: list[int] = []
+    place = places.append
+    for size in (ordered[alone:] << bits).tolist():
+        found = bisect_left(free, size)
         if found < len(free):
-            code = free.pop(found)
-            space, index = code >> _BITS, code & _MASK
+            code = pop(found)
         else:
-            space, index = room, count
+            code = full + count
             count += 1
-        place((index + 1) * room - space)
-        space -= size
-        at += 1
-        while space >= size and at < len(sizes) and sizes[at] == size:  # the best bin for the next one as well
-            place((index + 1) * room - space)
-            space -= size
-            at += 1
-        if space >= least:
-            insort(free, (space << _BITS) + index)
+        place(code)
+        code -= size
+        if code >= least:
+            insort(free, code)
+    codes = np.asarray(places, dtype=np.int64)
+    bins = np.concatenate((np.arange(alone), codes & ((1 << bits) - 1)))
     starts = np.empty(len(order), dtype=np.int64)
-    starts[order] = np.concatenate((np.arange(alone) * room, np.asarray(places, dtype=np.int64)))
+    starts[order] = bins * room
+    starts[order[alone:]] += room - (codes >> bits)
     return Fit(starts, count)
+
+
+def bundles(begins: NDArray[np.int64], lengths: NDArray[np.int64], room: int) -> NDArray[np.int64]:
+    """Return the first piece of every bundle, int64, sorted: neighbours of up to ``room / 4`` tokens go together.
+
+    A bundle's pieces begin within the same ``room / 2`` tokens, so that it fits a row with some room beside it. The
+    last pieces stay single, one for every row and one token in 32: they fill what bundles leave.
+    """
+    cell = begins // (room // 2)
+    apart = cell[1:] != cell[:-1]
+    long = lengths > room // 4
+    apart |= long[1:]
+    apart |= long[:-1]
+    total = int(begins[-1]) + int(lengths[-1])
+    single = min(len(lengths) - total // room, int(begins.searchsorted(total - total // 32)))
+    apart[max(0, single - 1) :] = True
+    return np.concatenate((np.zeros(1, dtype=np.int64), np.flatnonzero(apart) + 1))
 
 
 class BestFitPacker:
@@ -90,7 +104,7 @@ class BestFitPacker:
 
     def __init__(self, seq_len: int, seed: int, lane: int, rows: int) -> None:
         self._seq_len = seq_len
-        self._key = ("pack", seed, lane)
+        self._orders = KeyedOrders("pack", seed, lane)
         self._rows = rows
         self._window = _Window()
 
@@ -98,7 +112,8 @@ class BestFitPacker:
         """Add a run; return the rows of the windows that it completes."""
         done: list[Packed] = []
         start = 0
-        while (stop := self._window.full(run, start, WINDOW_ROWS * self._seq_len)) is not None:
+        tokens = max(WINDOW_ROWS, WINDOW_TOKENS // self._seq_len) * self._seq_len - self._seq_len // 2
+        while (stop := self._window.full(run, start, tokens)) is not None:
             self._window.add(run, start, stop)
             done.append(self._pack(int(run.offsets[stop])))
             start = stop
@@ -111,65 +126,76 @@ class BestFitPacker:
 
     def _pack(self, end: int) -> Packed:
         window, self._window = self._window, _Window()
-        begins, lengths = cut_up(window.lengths(), self._seq_len)
-        fit = best_fit(lengths, self._seq_len)
-        place = np.empty(fit.bins, dtype=np.int64)
-        place[permutation(order_key(*self._key, self._rows), fit.bins)] = np.arange(fit.bins)
-        self._rows += fit.bins
-        bins, columns = np.divmod(fit.starts, self._seq_len)
-        rows = place[bins]
-        starts = rows * self._seq_len + columns
-        order = np.argsort(starts)
-        ids, flags = window.ordered(begins, begins + lengths, order)
-        filled = np.bincount(rows, weights=lengths, minlength=fit.bins).astype(np.int32)
-        ends = np.full(fit.bins, -1, dtype=np.int64)
+        seq_len = self._seq_len
+        begins, lengths = cut_up(window.lengths(), seq_len)
+        if len(lengths) * seq_len <= MANY_PIECES * window.tokens:
+            starts, count, order = self._place(lengths)
+            documents = starts[order]
+        else:
+            first, whole = bundles(begins, lengths, seq_len), begins
+            begins, lengths = begins[first], np.add.reduceat(lengths, first)
+            starts, count, order = self._place(lengths)
+            documents = np.repeat(starts - begins, np.diff(first, append=len(whole))) + whole
+            documents.sort()
+        starts, lengths, begins = starts[order], lengths[order], begins[order]
+        rows = np.arange(0, (count + 1) * seq_len, seq_len)
+        bounds = starts.searchsorted(rows)
+        filled = (starts + lengths)[bounds[1:] - 1] - rows[:-1]
+        pieces = begins, begins + lengths, bounds
+        ends = np.full(count, -1, dtype=np.int64)
         ends[-1] = end
-        return Packed(ids, self._seq_len, starts[order], 0, filled, flags, ends=ends)
+        ids = Gathered(window.ids, *pieces)
+        flags = Gathered(window.flags, *pieces) if window.flags else None
+        return Packed(ids, seq_len, documents, 0, filled.astype(np.int32), flags, ends=ends)
+
+    def _place(self, lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], int, NDArray[np.int64]]:
+        """Return where pieces begin in rows laid end to end, the number of rows, and the pieces' order in them."""
+        fit = best_fit(lengths, self._seq_len)
+        row = self._orders.order(self._rows, fit.bins)
+        self._rows += fit.bins
+        starts = fit.starts + ((row - np.arange(fit.bins)) * self._seq_len)[fit.starts // self._seq_len]
+        return starts, fit.bins, starts.argsort()
 
 
 class _Window:
     """Documents that are packed together, whole, as they came in runs."""
 
     def __init__(self) -> None:
-        self._ids: list[NDArray[np.int32]] = []
-        self._flags: list[NDArray[np.uint8]] = []
+        self.ids: list[NDArray[np.int32]] = []
+        self.flags: list[NDArray[np.uint8]] = []
         self._lengths: list[NDArray[np.int64]] = []
         self.documents = 0
         self.tokens = 0
 
     def full(self, run: Run, start: int, tokens: int) -> int | None:
         """Return the document of ``run`` behind the one that completes the window; None where none does."""
-        if self.documents + len(run) - start < WINDOW_DOCUMENTS:
+        offsets = run.offsets
+        goal = tokens - self.tokens + int(offsets[start])
+        if self.documents + len(run) - start < WINDOW_DOCUMENTS or int(offsets[-1]) < goal:
             return None
-        behind = run.offsets[start + 1 :] - run.offsets[start]
-        documents = np.cumsum(np.diff(run.offsets[start:]) > 0)
+        documents = np.cumsum(offsets[start + 1 :] > offsets[start:-1])
         at = max(
             int(documents.searchsorted(WINDOW_DOCUMENTS - self.documents)),
-            int(behind.searchsorted(tokens - self.tokens)),
+            int(offsets[start + 1 :].searchsorted(goal)),
         )
-        return start + at + 1 if at < len(behind) else None
+        return start + at + 1 if at < len(documents) else None
 
     def add(self, run: Run, start: int, stop: int) -> None:
         """Add documents ``start`` to ``stop - 1`` of ``run``."""
-        lengths = np.diff(run.offsets[start : stop + 1])
-        lengths = lengths[lengths > 0]
-        if not len(lengths):
+        offsets = run.offsets[start : stop + 1]
+        begin, end = int(offsets[0]), int(offsets[-1])
+        if begin == end:
             return
-        own = slice(int(run.offsets[start]), int(run.offsets[stop]))
-        self._ids.append(run.ids[own])
+        lengths = offsets[1:] - offsets[:-1]
+        if not lengths.all():
+            lengths = lengths[lengths > 0]
+        self.ids.append(run.ids[begin:end])
         if run.flags is not None:
-            self._flags.append(run.flags[own])
+            self.flags.append(run.flags[begin:end])
         self._lengths.append(lengths)
         self.documents += len(lengths)
-        self.tokens += own.stop - own.start
+        self.tokens += end - begin
 
     def lengths(self) -> NDArray[np.int64]:
         """Return the length of every document."""
         return np.concatenate(self._lengths)
-
-    def ordered(
-        self, begins: NDArray[np.int64], ends: NDArray[np.int64], order: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int32], NDArray[np.uint8] | None]:
-        """Return the pieces of all ids that begin and end there, in ``order``, end to end; their flags, too."""
-        ids = joined(self._ids, begins, ends, order)
-        return ids, joined(self._flags, begins, ends, order) if self._flags else None

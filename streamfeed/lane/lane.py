@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING
-
-import xxhash
 
 from streamfeed.errors import BudgetError
 from streamfeed.lane.ahead import Ahead, AheadThread
@@ -46,7 +43,8 @@ class LaneTools:
 class Block:
     """Consecutive rows of a lane, and the lane's state behind every one of them.
 
-    ``chains[i]`` is the chained hash behind row ``i``: of the ids that count. ``_after`` is the state behind all that
+    ``chains[i]`` is the chained hash behind row ``i``: of the ids that count, and of where they went in rows that were
+    packed from many documents; of those only the last counts. ``_after`` is the state behind all that
     was taken, ``_before`` the one in front of the documents that these rows were packed from.
     """
 
@@ -154,11 +152,8 @@ class Lane:
         return None if last is None else self._block(last, None)
 
     def _block(self, packed: Packed, run: Run | None) -> Block:
-        chains: list[int] = []
-        ids = packed.ids.data
-        for begin, end in pairwise(packed.bounds):
-            self._chain = xxhash.xxh3_64_intdigest(ids[begin:end], self._chain)
-            chains.append(self._chain)
+        chains = packed.ids.chains(self._chain)
+        self._chain = chains[-1]
         self._rows += len(chains)
         after = LaneState(
             rows=self._rows,

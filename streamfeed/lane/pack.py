@@ -3,51 +3,90 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import xxhash
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from streamfeed.lane.runs import Run
 
-__all__ = ["ConcatPacker", "Packed", "Packer"]
+__all__ = ["ConcatPacker", "Flat", "Packed", "Packer", "Tokens"]
+
+
+class Tokens(Protocol):
+    """What rows hold: ids, or flags."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+    def chains(self, chain: int) -> list[int]:
+        """Return the chained hash behind every row, ``chain`` being that before the first.
+
+        Where rows were packed together, it is for all of them that of their tokens and places.
+        """
+
+    def write(self, rows: range, plane: NDArray[Any], place: range) -> None:
+        """Write ``rows`` to the rows ``place`` of ``plane``, ``[rows, width]``, contiguous; leave what is behind."""
+
+
+class Flat:
+    """Rows that lie one behind the other in one array: ``width`` tokens each, or ``lengths`` where those differ."""
+
+    def __init__(self, data: NDArray[Any], width: int, lengths: NDArray[np.int32] | None = None) -> None:
+        self.data = data
+        self._width = width
+        self._bounds = None if lengths is None else [0, *np.cumsum(lengths).tolist()]
+
+    def __len__(self) -> int:
+        return len(self.data) // self._width if self._bounds is None else len(self._bounds) - 1
+
+    def chains(self, chain: int) -> list[int]:
+        """Return the chained hash behind every row: of its tokens and of all before."""
+        bytes_, bounds = self.data.data, self._bounds
+        if bounds is None:
+            bounds = list(range(0, len(self.data) + 1, self._width))
+        digest = xxhash.xxh3_64_intdigest
+        return [chain := digest(bytes_[begin:end], chain) for begin, end in pairwise(bounds)]
+
+    def write(self, rows: range, plane: NDArray[Any], place: range) -> None:
+        """Write ``rows`` to the rows ``place`` of ``plane``."""
+        if self._bounds is None:
+            own, target = (slice(some.start, some.stop, some.step) for some in (rows, place))
+            plane[target, : self._width] = self.data.reshape(-1, self._width)[own]
+            return
+        for row, to in zip(rows, place, strict=True):
+            begin, end = self._bounds[row], self._bounds[row + 1]
+            plane[to, : end - begin] = self.data[begin:end]
 
 
 @dataclass(frozen=True)
 class Packed:
     """Consecutive rows that one run completed.
 
-    ``ids``: int32, the rows' tokens, one row behind the other: ``width`` each, or ``lengths`` (int32 ``[rows]``) where
-    those differ. ``starts``: int64, sorted, where documents start, as ``row * width + column``; a row's own start is
-    not among them unless a document starts there too. ``flags``: uint8, as ``ids``, and ``values``: int64 ``[rows]``,
-    where samples have them.
+    ``ids``: int32, the rows' tokens: ``width`` each, or ``lengths`` (int32 ``[rows]``) where those differ. ``starts``:
+    int64, sorted, where documents start, as ``row * width + column``; a row's own start is not among them unless a
+    document starts there too. ``flags``: uint8, as ``ids``, and ``values``: int64 ``[rows]``, where samples have them.
 
     ``carried`` tokens of row 0 are from earlier runs; where it is negative, so many of the run's tokens are in rows
     before these. ``ends``: where rows do not follow each other in the run, int64 ``[rows]``, how many of its tokens are
     in rows up to and with each; -1 where a row's place is known only by all that were packed together.
     """
 
-    ids: NDArray[np.int32]
+    ids: Tokens
     width: int
     starts: NDArray[np.int64]
     carried: int = 0
     lengths: NDArray[np.int32] | None = None
-    flags: NDArray[np.uint8] | None = None
+    flags: Tokens | None = None
     values: NDArray[np.int64] | None = None
     ends: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
-        return len(self.ids) // self.width if self.lengths is None else len(self.lengths)
-
-    @cached_property
-    def bounds(self) -> list[int]:
-        """Where each row begins in ``ids``, and where the last one ends; rows are asked for a few at a time."""
-        if self.lengths is None:
-            return list(range(0, len(self.ids) + 1, self.width))
-        return [0, *np.cumsum(self.lengths).tolist()]
+        return len(self.ids)
 
     def reached(self, row: int) -> int:
         """Return how many tokens of the run are in rows up to and with ``row``; -1 where that is not known."""
@@ -97,7 +136,7 @@ class ConcatPacker:
         row = np.concatenate((self._carry, ids[:rest]))
         marks = None if flags is None else self._joined(flags[:rest])
         cut = int(starts.searchsorted(self._seq_len))
-        first = Packed(row, self._seq_len, starts[:cut], carried, flags=marks)
+        first = self._packed(row, starts[:cut], carried, marks)
         behind = None if flags is None else flags[rest:]
         return [first, *self._cut(ids[rest:], behind, starts[cut:] - self._seq_len, -rest)]
 
@@ -118,17 +157,28 @@ class ConcatPacker:
         self._carry_flags = None if flags is None else flags[full:].copy()
         if not count:
             return []
-        marks = None if flags is None else flags[:full]
-        return [Packed(ids[:full], self._seq_len, starts[:cut], carried, flags=marks)]
+        return [self._packed(ids[:full], starts[:cut], carried, None if flags is None else flags[:full])]
 
     def flush(self) -> Packed | None:
         """Return the last, partial row as it is (its length is the width), or None when nothing is carried."""
         if not len(self._carry):
             return None
         length = len(self._carry)
-        last = Packed(self._carry, length, self._carry_starts, length, flags=self._carry_flags)
+        last = self._packed(self._carry, self._carry_starts, length, self._carry_flags, width=length)
         self._clear()
         return last
+
+    def _packed(
+        self,
+        ids: NDArray[np.int32],
+        starts: NDArray[np.int64],
+        carried: int,
+        flags: NDArray[np.uint8] | None,
+        width: int | None = None,
+    ) -> Packed:
+        width = width or self._seq_len
+        marks = None if flags is None else Flat(flags, width)
+        return Packed(Flat(ids, width), width, starts, carried, flags=marks)
 
 
 def _starts(run: Run) -> NDArray[np.int64]:

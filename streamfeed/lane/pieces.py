@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from streamfeed.lane.runs import Run
 
-__all__ = ["Pieces", "cut_up", "joined"]
+__all__ = ["Pieces", "cut_up"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,31 +67,17 @@ def cut_up(lengths: NDArray[np.int64], longest: int) -> tuple[NDArray[np.int64],
 
     Returns where pieces begin and how long they are, both int64 ``[pieces]``; a sample without tokens has none.
     """
-    ends = np.cumsum(lengths)
-    if not len(lengths) or (int(lengths.max()) <= longest and int(lengths.min()) > 0):
-        return ends - lengths, lengths
-    counts = -(-lengths // longest)
-    sample = np.repeat(np.arange(len(lengths)), counts)
-    number = np.arange(len(sample)) - (np.cumsum(counts) - counts)[sample]
-    begins = (ends - lengths)[sample] + number * longest
-    return begins, np.minimum(longest, ends[sample] - begins)
-
-
-T = TypeVar("T", bound=np.generic)
-
-
-def joined(
-    parts: Sequence[NDArray[T]], begins: NDArray[np.int64], ends: NDArray[np.int64], order: NDArray[np.int64]
-) -> NDArray[T]:
-    """Return the pieces that begin and end at these places of ``parts``, laid end to end, in ``order``.
-
-    Pieces are given in their own order, and none reaches over the end of a part.
-    """
-    cuts: list[memoryview] = []
-    first = base = 0
-    for part in parts:
-        last = int(begins.searchsorted(base + len(part)))
-        own = slice(first, last)
-        cuts += map(part.data.__getitem__, map(slice, (begins[own] - base).tolist(), (ends[own] - base).tolist()))
-        first, base = last, base + len(part)
-    return np.frombuffer(b"".join([cuts[index] for index in order.tolist()]), dtype=parts[0].dtype)
+    begins = lengths.cumsum()
+    tokens = int(begins[-1]) if len(begins) else 0
+    begins -= lengths
+    if not tokens or (int(lengths.max()) <= longest and int(lengths.min()) > 0):
+        return begins[:tokens], lengths[:tokens]
+    counts = (lengths + (longest - 1)) // longest
+    before = counts.cumsum()
+    before -= counts
+    pieces = np.repeat(begins - before * longest, counts)
+    pieces += np.arange(0, len(pieces) * longest, longest)
+    own = np.empty_like(pieces)
+    np.subtract(pieces[1:], pieces[:-1], out=own[:-1])
+    own[-1] = tokens - pieces[-1]
+    return pieces, own

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamfeed.lane.pack import Packed
-from streamfeed.lane.pieces import Pieces, joined
+from streamfeed.lane.gathered import Gathered
+from streamfeed.lane.pack import Flat, Packed
+from streamfeed.lane.pieces import Pieces
 from streamfeed.plan.order import order_key, permutation
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ class SinglePacker:
         if not len(pieces):
             return []
         lengths = pieces.lengths.astype(np.int32)
-        return [Packed(pieces.ids, self._seq_len, _NO_STARTS, 0, lengths, pieces.flags, pieces.values, pieces.ends)]
+        ids = Flat(pieces.ids, self._seq_len, lengths)
+        flags = None if pieces.flags is None else Flat(pieces.flags, self._seq_len, lengths)
+        return [Packed(ids, self._seq_len, _NO_STARTS, 0, lengths, flags, pieces.values, pieces.ends)]
 
     def flush(self) -> Packed | None:
         """Return None: nothing is held."""
@@ -90,18 +93,20 @@ class GroupPacker:
         by_length = np.argsort(lengths, kind="stable")
         order = np.concatenate([by_length[turn * ROWS_ALIKE : (turn + 1) * ROWS_ALIKE] for turn in turns.tolist()])
         self._rows += count
-        bounds = np.cumsum(lengths)
         flags = [part.flags for part in held if part.flags is not None]
         values = [part.values for part in held if part.values is not None]
+        stops = np.cumsum(lengths)[order]
+        own = lengths[order]
+        pieces = stops - own, stops, np.arange(count + 1)
         ends = np.full(count, -1, dtype=np.int64)
         ends[-1] = end
         return Packed(
-            joined([part.ids for part in held], bounds - lengths, bounds, order),
+            Gathered([part.ids for part in held], *pieces),
             self._seq_len,
             _NO_STARTS,
             0,
-            lengths[order].astype(np.int32),
-            joined(flags, bounds - lengths, bounds, order) if flags else None,
+            own.astype(np.int32),
+            Gathered(flags, *pieces) if flags else None,
             np.concatenate(values)[order] if values else None,
             ends,
         )

@@ -15,7 +15,10 @@ import xxhash
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["keyed_bits", "order_key", "permutation"]
+__all__ = ["KeyedOrders", "keyed_bits", "order_key", "permutation"]
+
+BLOCK = 4096
+"""Numbers that :class:`KeyedOrders` draws at once: a generator costs as much as ten thousand numbers."""
 
 
 def order_key(*parts: str | int) -> int:
@@ -35,3 +38,22 @@ def keyed_bits(key: int, count: int) -> NDArray[np.uint64]:
 def permutation(key: int, count: int) -> NDArray[np.int64]:
     """Return a permutation of ``range(count)``, int64, a pure function of ``key``."""
     return np.argsort(keyed_bits(key, count), kind="stable").astype(np.int64, copy=False)
+
+
+class KeyedOrders:
+    """Orders of consecutive items of a sequence, a pure function of ``parts`` and of the items' numbers."""
+
+    def __init__(self, *parts: str | int) -> None:
+        self._parts = parts
+        self._block = -1
+        self._bits = np.empty(0, dtype=np.uint64)
+
+    def order(self, first: int, count: int) -> NDArray[np.int64]:
+        """Return a permutation of ``range(count)``, int64, for items ``first`` to ``first + count - 1``."""
+        block = first // BLOCK
+        if block != self._block or first - block * BLOCK + count > len(self._bits):
+            blocks = range(block, (first + count) // BLOCK + 1)
+            self._block = block
+            self._bits = np.concatenate([keyed_bits(order_key(*self._parts, number), BLOCK) for number in blocks])
+        begin = first - block * BLOCK
+        return self._bits[begin : begin + count].argsort(kind="stable")

@@ -11,10 +11,10 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamfeed.lane.best_fit import WINDOW_DOCUMENTS, WINDOW_ROWS, BestFitPacker, best_fit
+from streamfeed.lane.best_fit import WINDOW_DOCUMENTS, WINDOW_ROWS, WINDOW_TOKENS, BestFitPacker, best_fit, bundles
 from streamfeed.lane.runs import Run
 from tests.lane.test_pack import NO_WINDOW
-from tests.lanes import block_rows
+from tests.lanes import block_rows, rows_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from streamfeed.lane.pack import Packed
 
 SPAN = 10_000
-GOLDEN_ROWS = [96, 96, 33]
-GOLDEN_BEST_FIT = "9285d52d9c894a2f"
+GOLDEN_ROWS = [96, 96, 64, 64, 3]
+GOLDEN_BEST_FIT = "d1b013b2c494e015"
 LENGTHS = st.lists(st.integers(0, 30), max_size=60)
 
 
@@ -58,16 +58,21 @@ def packed(lengths: Sequence[int], seq_len: int, cuts: Sequence[int] = (), lane:
 
 def pieces_of(part: Packed) -> list[list[int]]:
     """The pieces of a part, by its starts and lengths."""
-    assert part.lengths is not None
+    return [piece for row in pieces_by_row(part) for piece in row]
+
+
+def pieces_by_row(part: Packed) -> list[list[list[int]]]:
+    """The pieces of every row of a part."""
     assert part.flags is not None
-    starts = part.starts.tolist()
+    assert (np.diff(part.starts) > 0).all()
+    starts = np.split(part.starts, part.starts.searchsorted(np.arange(1, len(part)) * part.width))
     found = []
-    for row, (begin, end) in enumerate(itertools.pairwise(part.bounds)):
-        own = [start - row * part.width for start in starts if row * part.width <= start < (row + 1) * part.width]
+    rows = zip(block_rows(part), rows_in(part, part.flags, np.uint8), strict=True)
+    for row, (ids, flags) in enumerate(rows):
+        own = (starts[row] - row * part.width).tolist()
         assert own[0] == 0
-        ids = part.ids[begin:end].tolist()
-        assert part.flags[begin:end].tolist() == [token // SPAN % 4 for token in ids]
-        found += [ids[a:b] for a, b in itertools.pairwise([*own, end - begin])]
+        assert flags == [token // SPAN % 4 for token in ids]
+        found.append([ids[a:b] for a, b in itertools.pairwise([*own, len(ids)])])
     return found
 
 
@@ -99,13 +104,41 @@ def test_pieces_go_where_plain_best_fit_decreasing_puts_them(lengths: list[int],
     assert sorted(room - used) == sorted(left)
 
 
-@given(LENGTHS, st.integers(2, 9), st.lists(st.integers(0, 60), max_size=6))
+@given(st.lists(st.integers(1, 64), min_size=1, max_size=400))
+def test_bundles_are_neighbours_that_fit_a_row_and_long_pieces_are_none(lengths: list[int]) -> None:
+    sizes = np.asarray(lengths, dtype=np.int64)
+    first = bundles(sizes.cumsum() - sizes, sizes, 64).tolist()
+    assert first[0] == 0
+    for begin, end in itertools.pairwise([*first, len(lengths)]):
+        assert begin < end
+        if end - begin > 1:
+            assert max(lengths[begin:end]) <= 16
+            assert sum(lengths[begin:end]) < 32 + 16
+    singles = max(1, sum(lengths) // 64)
+    assert first[-singles:] == list(range(len(lengths))[-singles:])
+
+
+@pytest.mark.parametrize("median", [8, 20, 60, 150, 300])
+def test_rows_of_short_documents_are_as_full_though_most_go_in_bundles(median: int) -> None:
+    draw = np.random.default_rng(0)
+    lengths = np.maximum(1, np.exp(draw.normal(np.log(median), 1.0, 1_200_000 // median))).astype(int).tolist()
+    parts = packed(lengths, 2048)[:-1]
+    assert len(parts) > 1
+    for part in parts:
+        assert int(_lengths(part).sum()) / (len(part) * part.width) >= 0.975
+    filled = sum(int(_lengths(part).sum()) for part in parts) / sum(len(part) * part.width for part in parts)
+    assert filled >= 0.99
+
+
+@given(LENGTHS, st.integers(2, 9) | st.integers(20, 60), st.lists(st.integers(0, 60), max_size=6), st.integers(0, 4))
 def test_every_token_of_every_document_is_packed_once_and_only_long_documents_are_cut(
-    lengths: list[int], seq_len: int, cuts: list[int]
+    lengths: list[int], seq_len: int, cuts: list[int], many: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("streamfeed.lane.best_fit.WINDOW_DOCUMENTS", 5)
         patch.setattr("streamfeed.lane.best_fit.WINDOW_ROWS", 2)
+        patch.setattr("streamfeed.lane.best_fit.WINDOW_TOKENS", 0)
+        patch.setattr("streamfeed.lane.best_fit.MANY_PIECES", many)
         parts = packed(lengths, seq_len, cuts)
         whole = packed(lengths, seq_len)
     pieces = [piece for part in parts for piece in pieces_of(part)]
@@ -117,6 +150,7 @@ def test_every_token_of_every_document_is_packed_once_and_only_long_documents_ar
         assert place % seq_len == 0
         assert len(piece) == min(seq_len, lengths[number] - place)
     assert [block_rows(part) for part in parts] == [block_rows(part) for part in whole]  # whatever the runs
+    assert [part.ids.chains(1) for part in parts] == [part.ids.chains(1) for part in whole]
 
 
 @pytest.mark.parametrize("seq_len", [16, 17])
@@ -129,11 +163,13 @@ def test_documents_of_about_a_multiple_of_a_row_lose_nothing(seq_len: int, delta
     assert len(pieces) == 10 * -(-lengths[0] // seq_len)
 
 
-def test_a_window_holds_at_least_256_documents_and_64_rows_of_tokens() -> None:
-    short, long = packed([10] * 4000, 64), packed([3000] * 600, 2048)
-    for part in (*short[:-1], *long[:-1]):
+def test_a_window_holds_at_least_256_documents_and_64_rows_and_half_a_million_tokens() -> None:
+    short, long, wide = packed([10] * 53_000, 64), packed([3000] * 300, 2048), packed([300] * 2200, 10_000)
+    for part in (*short[:-1], *long[:-1], *wide[:-1]):
         assert sum(piece[0] % SPAN == 0 for piece in pieces_of(part)) >= WINDOW_DOCUMENTS
-    assert all(int(_lengths(part).sum()) >= WINDOW_ROWS * 64 for part in short[:-1])
+        assert len(part) >= WINDOW_ROWS
+        assert int(_lengths(part).sum()) >= WINDOW_TOKENS - part.width
+    assert [len(parts) for parts in (short, long, wide)] == [2, 2, 2]
 
 
 def test_rows_of_common_lengths_are_99_percent_full_on_average_and_95_at_least() -> None:
@@ -158,14 +194,16 @@ def test_long_documents_do_not_come_first() -> None:
     assert block_rows(packed(lengths, 256, lane=1)[0]) != block_rows(parts[0])
 
 
-def test_the_rows_of_a_small_window_are_these() -> None:
+def test_the_rows_of_a_small_window_are_these(monkeypatch: pytest.MonkeyPatch) -> None:
     """Golden values: raise ORDER_VERSION where they change."""
-    lengths = [(7 * i * i + 3 * i) % 50 + 1 for i in range(600)]
+    monkeypatch.setattr("streamfeed.lane.best_fit.WINDOW_TOKENS", 0)
+    lengths = [(7 * i * i + 3 * i) % 50 + 1 for i in range(600)] + [i * i % 13 + 1 for i in range(900)]
     parts = packed(lengths, 64, lane=3)
     assert [len(part) for part in parts] == GOLDEN_ROWS
     digest = xxhash.xxh3_64()
     for part in parts:
-        digest.update(part.ids.tobytes() + part.starts.tobytes())
+        digest.update(np.asarray(list(itertools.chain(*block_rows(part))), dtype=np.int32).tobytes())
+        digest.update(part.starts.tobytes())
     assert digest.hexdigest() == GOLDEN_BEST_FIT
 
 
@@ -176,10 +214,4 @@ def _lengths(part: Packed) -> NDArray[np.int32]:
 
 def _first_of_rows(part: Packed) -> list[list[int]]:
     """The longest piece of every row, which best-fit decreasing puts first."""
-    begins = set(part.bounds)
-    found, at = [], 0
-    for piece in pieces_of(part):
-        if at in begins:
-            found.append(piece)
-        at += len(piece)
-    return found
+    return [row[0] for row in pieces_by_row(part)]

@@ -63,6 +63,7 @@ def test_any_mixture_of_any_documents_in_any_packing_is_resumed_behind_any_row(
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr("streamfeed.lane.best_fit.WINDOW_DOCUMENTS", data.draw(st.integers(1, 4)))
         patch.setattr("streamfeed.lane.best_fit.WINDOW_ROWS", data.draw(st.integers(1, 3)))
+        patch.setattr("streamfeed.lane.best_fit.WINDOW_TOKENS", 0)
         patch.setattr("streamfeed.lane.single.GROUP_ROWS", data.draw(st.integers(1, 6)))
         patch.setattr("streamfeed.lane.single.ROWS_ALIKE", 2)
         folders = [Path(folder) / str(source) for source in range(len(corpora))]

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamfeed.lane.pack import ConcatPacker
+from streamfeed.lane.pack import ConcatPacker, Flat
 from streamfeed.lane.runs import Run
 from streamfeed.lane.state import Place
 from streamfeed.lane.texts import Texts
 from streamfeed.lane.windows import Window
 from streamfeed.stats import Tally
 from tests.lanes import block_rows, ids
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 NO_WINDOW = Window(Place(), Place(), Texts([]), "", Tally())
 Packing = tuple[list[list[int]], list[int]]
@@ -41,17 +37,16 @@ def pack(runs: list[Run], seq_len: int) -> tuple[list[list[int]], set[int], list
     starts: list[int] = []
     for run in runs:
         for packed in packer.feed(run):
-            assert packed.ids.dtype == np.int32
             assert (np.diff(packed.starts) > 0).all()
             starts += [len(rows) * seq_len + int(start) for start in packed.starts]
             rows += block_rows(packed)
     last = packer.flush()
     assert packer.flush() is None
-    tail: NDArray[np.int32] = np.empty(0, dtype=np.int32) if last is None else last.ids
+    tail = [] if last is None else block_rows(last)[0]
     if last is not None:
         starts += [len(rows) * seq_len + int(start) for start in last.starts]
     assert starts == sorted(starts)
-    return rows, set(starts), tail.tolist()
+    return rows, set(starts), tail
 
 
 def reference(documents: list[list[int]], seq_len: int) -> tuple[list[list[int]], set[int], list[int]]:
@@ -100,7 +95,8 @@ def test_of_a_large_run_only_the_row_that_was_begun_is_copied() -> None:
     run = run_of([list(range(100, 150))])
     begun, rest = packer.feed(run)
     assert (block_rows(begun), begun.carried, rest.carried) == ([[1, 100, 101, 102]], 1, -3)
-    assert np.shares_memory(rest.ids, run.ids)
+    assert isinstance(rest.ids, Flat)
+    assert np.shares_memory(rest.ids.data, run.ids)
 
 
 def test_what_is_carried_does_not_hold_on_to_a_large_run() -> None:

@@ -98,6 +98,7 @@ def config(
     objective, packing = request.param
     monkeypatch.setattr("streamfeed.lane.best_fit.WINDOW_DOCUMENTS", 5)
     monkeypatch.setattr("streamfeed.lane.best_fit.WINDOW_ROWS", 3)
+    monkeypatch.setattr("streamfeed.lane.best_fit.WINDOW_TOKENS", 0)
     monkeypatch.setattr("streamfeed.lane.single.GROUP_ROWS", 10)
     monkeypatch.setattr("streamfeed.lane.single.ROWS_ALIKE", 3)
     monkeypatch.setattr("streamfeed.lane.sampling.SLICE_BYTES", 400)

@@ -64,6 +64,7 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows of a few documents, so that a small corpus has many of them, and slices that cut them."""
     monkeypatch.setattr("streamfeed.lane.best_fit.WINDOW_DOCUMENTS", 7)
     monkeypatch.setattr("streamfeed.lane.best_fit.WINDOW_ROWS", 3)
+    monkeypatch.setattr("streamfeed.lane.best_fit.WINDOW_TOKENS", 0)
     monkeypatch.setattr("streamfeed.lane.single.GROUP_ROWS", 10)
     monkeypatch.setattr("streamfeed.lane.single.ROWS_ALIKE", 3)
     monkeypatch.setattr("streamfeed.objectives.MAP_SLICE", 3)
