@@ -28,6 +28,10 @@ class Loss(Protocol):
 
     unit: ClassVar[str]
 
+    @property
+    def inputs(self) -> Inputs:
+        """Return what makes a batch the arguments of a model's ``forward``."""
+
     def count(self, batch: Batch) -> int:
         """Count the labels that the model is asked for."""
 

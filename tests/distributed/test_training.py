@@ -117,7 +117,11 @@ def test_a_resume_goes_on_on_other_ranks_micro_batches_and_ways_to_hold_the_mode
 def test_a_signal_to_one_rank_while_it_waits_for_data_stops_all_with_everything_saved(
     epochs: int | None, runs: Runs
 ) -> None:
-    common = {"data__epochs": epochs, "train__max_steps": None if epochs else 12, "train__lr_schedule": "constant"}
+    common: dict[str, Any] = {
+        "data__epochs": epochs,
+        "train__max_steps": None if epochs else 12,
+        "train__lr_schedule": "constant",
+    }
     assert runs.run("straight", 2, 2, **common) == [0, 0], runs.said
     accident = {"what": "signal", "where": "batch", "count": 12, "rank": 1}
     assert runs.run("asked", 2, 2, accident=accident, **common) == [143, 143], runs.said
@@ -161,7 +165,7 @@ def test_a_checkpoint_that_cannot_be_written_stops_all_and_leaves_those_before_i
 
 
 def test_a_finite_run_has_the_same_steps_and_rates_on_any_ranks(runs: Runs) -> None:
-    finite = {"data__epochs": 2, "train__max_steps": None, "train__checkpoint_every": 0}
+    finite: dict[str, Any] = {"data__epochs": 2, "train__max_steps": None, "train__checkpoint_every": 0}
     assert runs.run("one", 1, 4, **finite) == [0], runs.said
     reference = runs.lines("one", "step", "lr", "tokens")
     assert reference[-1][1] < 0.1 * 0.01 * 1.5, "the rate has come down to its end"
@@ -173,7 +177,12 @@ def test_a_finite_run_has_the_same_steps_and_rates_on_any_ranks(runs: Runs) -> N
 def test_three_records_on_three_ranks_give_the_score_of_one(runs: Runs) -> None:
     texts = standard_library_texts()[:3]
     (runs.folder / "held.jsonl").write_text("".join(json.dumps({"text": text[:60]}) + "\n" for text in texts))
-    common = {"eval__uri": "held.jsonl", "train__max_steps": 2, "eval__every": 1, "train__global_batch_size": 6}
+    common: dict[str, Any] = {
+        "eval__uri": "held.jsonl",
+        "train__max_steps": 2,
+        "eval__every": 1,
+        "train__global_batch_size": 6,
+    }
     assert runs.run("one", 1, 6, **common) == [0], runs.said
     assert runs.run("three", 3, 2, **common) == [0, 0, 0], runs.said
     one, three = (
@@ -185,7 +194,7 @@ def test_three_records_on_three_ranks_give_the_score_of_one(runs: Runs) -> None:
 
 
 def test_a_signal_in_an_evaluation_leaves_it_on_all_ranks(runs: Runs) -> None:
-    common = {"eval__uri": "corpus/1.jsonl", "eval__every": 3}
+    common: dict[str, Any] = {"eval__uri": "corpus/1.jsonl", "eval__every": 3}
     accident = {"what": "signal", "where": "evaluation", "count": 1, "rank": 1}
     assert runs.run("asked", 2, 2, accident=accident, **common) == [143, 143], runs.said
     assert max(path.name for path in (runs.folder / "asked/checkpoints").iterdir()) == "step-000003"

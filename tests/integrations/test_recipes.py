@@ -177,12 +177,13 @@ def test_the_trainer_takes_the_mean_over_a_step_also_of_a_model_whose_loss_is_a_
         )  # fmt: skip
         arguments = TrainingArguments(
             output_dir=str(tmp_path / f"{size}"), per_device_train_batch_size=size,
-            gradient_accumulation_steps=8 // size, max_steps=1, learning_rate=0.1, optim="sgd", max_grad_norm=0.0, lr_scheduler_type="constant", report_to=[],
+            gradient_accumulation_steps=8 // size, max_steps=1, learning_rate=0.1, optim="sgd", max_grad_norm=0.0,
+            lr_scheduler_type="constant", report_to=[],
             save_strategy="no", disable_tqdm=True, use_cpu=True,
         )  # fmt: skip
         with StreamLoader(config, size, cache_dir=CACHE) as stream:
             StreamTrainer(net, arguments, stream).train()
-        return net.state_dict()
+        return dict(net.state_dict())
 
     whole, divided = step(8), step(batch)
     for name, weight in whole.items():

@@ -167,4 +167,4 @@ def test_the_attention_asked_for_is_the_one_used(attention: Any) -> None:
 
 
 def _inputs(loss: Loss) -> Any:
-    return loss.inputs  # type: ignore[attr-defined]  # all three have it
+    return loss.inputs  # all three have it
