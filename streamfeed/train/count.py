@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["count_steps"]
 
 
-def count_steps(
-    config: RunConfig, loader: StreamLoader, accumulate: int, position: Position, say: Callable[[str], None]
-) -> None:
-    """Note in ``position`` how many steps the stream gives, if the learning rate depends on it; a collective.
+def count_steps(config: RunConfig, loader: StreamLoader, position: Position, say: Callable[[str], None]) -> None:
+    """Note in ``position`` how many rows the stream gives, if the learning rate depends on it; a collective.
 
     The whole stream is read and encoded for it, once: it takes a small part of the time of training, and the number is
     exact on any number of ranks. A resume has it in its checkpoint. The loader stands at the beginning again.
@@ -42,5 +40,6 @@ def count_steps(
     begin = time.perf_counter()
     batches = sum(1 for _ in loader)
     loader.reset()
-    position.counted, position.counted_epochs = -(-batches // accumulate), epochs
-    say(f"{position.counted:,} steps, counted in {time.perf_counter() - begin:.0f} s.")
+    position.counted, position.counted_epochs = batches * loader.batch_size * loader.world_size, epochs
+    steps = -(-position.counted // position.global_batch_size)
+    say(f"{steps:,} steps, counted in {time.perf_counter() - begin:.0f} s.")

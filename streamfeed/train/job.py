@@ -27,6 +27,7 @@ from streamfeed.train.snapshot import (
     restore_random,
     save_random,
     save_training,
+    seed_rank,
 )
 
 if TYPE_CHECKING:
@@ -226,6 +227,8 @@ def set_up(
     together.ranks.together(lambda: _open_folder(config, run, position.step) if together.ranks.number == 0 else None)
     if start is not None:
         restore_random(start, together.ranks.number, config.train.seed)
+    elif together.ranks.number:
+        seed_rank(together.ranks.number, config.train.seed)
     here = start is not None and start.path.absolute().parent == run.checkpoints.absolute()
     saved = start if here else None
     return Job(config, run, accelerator, together, loader, model, loss, prepared, position, saved)

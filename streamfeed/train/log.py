@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from streamfeed.errors import StreamfeedError
+from streamfeed.stats import Tally
 from streamfeed.train.metrics import read_metrics
 from streamfeed.train.parallel import norm_of
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from streamfeed.loader.report import Report
     from streamfeed.train.checkpoint import Checkpoint
     from streamfeed.train.evaluate import Evaluation
     from streamfeed.train.job import Job
@@ -47,12 +49,19 @@ class Log:
         if step == 1 or step % options.log_every == 0:
             self.close()
 
-    def finite(self, job: Job, loss: Tensor) -> float:
-        """Return the loss of the step over all ranks; refuse to log, or to keep, a model that is lost."""
+    def finite(self, job: Job, loss: Tensor, norm: Tensor | None = None) -> float:
+        """Return the loss of the step over all ranks; refuse to log, or to keep, a model that is lost.
+
+        Also one whose weights the step has spoilt: of ``norm``, the gradient's, that was not finite (with fp16 such
+        steps are not made).
+        """
         value = float(_over_ranks(job, loss))
-        if not math.isfinite(value):
+        name, lost = "loss", value
+        if norm is not None and math.isfinite(value) and job.accelerator.mixed_precision != "fp16":
+            name, lost = "norm of the gradient", float(norm_of(norm))
+        if not math.isfinite(lost):
             raise StreamfeedError(
-                f"the loss is {value} at step {job.position.step}; resume from an earlier checkpoint, with a smaller "
+                f"the {name} is {lost} at step {job.position.step}; resume from an earlier checkpoint, with a smaller "
                 "--train.lr, or with --train.skip_rows to step over the rows behind that checkpoint"
             )
         return value
@@ -98,7 +107,7 @@ def _over_ranks(job: Job, value: Tensor) -> Tensor:
 def summary_of(job: Job, saved: Checkpoint, ended_by: str) -> dict[str, Any]:
     """Return what ``summary.json`` holds but for the speed; ``ended_by`` is a setting, or the end of the data."""
     lines = [line for line in read_metrics(job.run.metrics) if "loss" in line]
-    report = job.loader.report()
+    report, remarks = _of_all_ranks(job)
     return {
         "step": job.position.step,
         "ended_by": ended_by,
@@ -108,15 +117,37 @@ def summary_of(job: Job, saved: Checkpoint, ended_by: str) -> dict[str, Any]:
         "unit": job.loss.unit,
         "skipped_rows": job.position.skipped_rows,
         "not_trained_on": report.summary(),
-        "noted": report.remarks(),
+        "noted": remarks,
         "checkpoint": str(saved.path),
         "resume": resume_command(job) + _longer(job, ended_by),
     }
 
 
+def _of_all_ranks(job: Job) -> tuple[Report, str]:
+    """Return what became of the data of all ranks, and what is to be said of it; a collective.
+
+    Records are counted by lane, of which ranks may share some; padding is each rank's own.
+    """
+    ranks = job.together.ranks
+    report = job.loader.report()
+    slow = ranks.gather(report.slow_worker())
+    if ranks.size == 1:
+        return report, report.remarks()
+    lanes = job.loader.state_dict(None if job.ended else job.used)["lanes"].values()
+    tally = Tally()
+    for lane in lanes:
+        tally.add(Tally(**lane["tally"]))
+    tokens, padding, empty = ranks.sum([report.tokens, report.padding, report.empty_rows])
+    whole = replace(report, tokens=tokens, padding=padding, empty_rows=empty, tally=tally, waited=())
+    said = [whole.remarks(), *(f"rank {rank} {text}" for rank, text in enumerate(slow) if text)]
+    return whole, ", ".join(part for part in said if part)
+
+
 def resume_command(job: Job) -> str:
-    """Return the command that goes on."""
-    return f"python -m streamfeed.train --resume {shlex.quote(str(job.run.path))}"
+    """Return the command that goes on, on as many ranks."""
+    ranks = job.together.ranks.size
+    launcher = "python" if ranks == 1 else f"torchrun --nproc-per-node {ranks}"
+    return f"{launcher} -m streamfeed.train --resume {shlex.quote(str(job.run.path))}"
 
 
 def _longer(job: Job, ended_by: str) -> str:

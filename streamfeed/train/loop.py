@@ -77,7 +77,7 @@ def train(
         with stop.interruptible():
             if stream is not None:
                 loader.load_state_dict(stream)
-            count_steps(config, loader, accumulate, position, reporter.note)
+            count_steps(config, loader, position, reporter.note)
             job = set_up(config, run, loader, start, position, accelerator, together)
         length = Length.of(config, position)
         reporter.note(_describe(job, accumulate, length))
@@ -148,7 +148,7 @@ def _learn(
         if evaluation is not None and evaluation.due(position.step):
             log.held_out(job, evaluation)
         if options.checkpoint_every and position.step % options.checkpoint_every == 0:
-            log.finite(job, loss)
+            log.finite(job, loss, norm)
             log.sync()
             job.save()
     if position.step:

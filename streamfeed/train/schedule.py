@@ -37,7 +37,7 @@ class Length:
         of_data = None
         if position.counted:
             skipped = max(options.skip_rows, position.skipped_rows)
-            of_data = position.counted - skipped // max(1, position.global_batch_size)
+            of_data = -(-(position.counted - skipped) // position.global_batch_size)
         return cls(steps, options.max_tokens, of_data)
 
     @property

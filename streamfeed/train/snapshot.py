@@ -30,6 +30,7 @@ __all__ = [
     "restore_random",
     "save_random",
     "save_training",
+    "seed_rank",
 ]
 
 _OPTIMIZER = "optimizer.pt"
@@ -56,7 +57,7 @@ class Position:
     warm_tokens: int = 0
     """labels trained on when the warm-up ended"""
     counted: int = 0
-    """steps that ``counted_epochs`` passes over the data give, as they were counted; 0: not counted"""
+    """rows that ``counted_epochs`` passes over the data give, as they were counted; 0: not counted"""
     counted_epochs: int = 0
 
 
@@ -112,10 +113,15 @@ def save_random(folder: Path, states: list[dict[str, Any]]) -> None:
         (folder / _random_file(rank)).write_text(json.dumps(state), encoding="utf-8")
 
 
+def seed_rank(rank: int, seed: int, step: int = 0) -> None:
+    """Begin the sequence of a rank at ``step``: each drops out other parts of its rows than the others do."""
+    torch.manual_seed(hash((seed, rank, step)) & 0x7FFFFFFF)
+
+
 def restore_random(checkpoint: Checkpoint, rank: int, seed: int) -> None:
     """Put the generators of this rank back; a rank that the saved run did not have starts its own, keyed sequence."""
     if not (checkpoint.path / _random_file(rank)).exists():
-        torch.manual_seed(hash((seed, rank, checkpoint.step)) & 0x7FFFFFFF)
+        seed_rank(rank, seed, checkpoint.step)
         return
     state = checkpoint.read(_random_file(rank))
     version, internal, gauss = state["python"]

@@ -59,13 +59,14 @@ def test_without_warm_up_the_first_step_has_the_peak() -> None:
 def test_a_run_without_bounds_has_1000_steps_and_one_with_any_has_none_of_its_own() -> None:
     assert Length.of(RunConfig(), Position()).steps == DEFAULT_STEPS == 1000
     assert Length.of(RunConfig(train=TrainConfig(max_tokens=5)), Position()).steps is None
-    assert Length.of(RunConfig(data=DataConfig(epochs=1)), Position(counted=7)).last_step == 7
+    assert Length.of(RunConfig(data=DataConfig(epochs=1)), Position(counted=7, global_batch_size=1)).last_step == 7
     assert Length.of(RunConfig(data=DataConfig(epochs=1), train=TrainConfig(max_steps=5)), Position()).last_step == 5
 
 
 def test_rows_that_are_stepped_over_are_no_steps_of_the_data() -> None:
     config = RunConfig(data=DataConfig(epochs=1), train=TrainConfig(skip_rows=16))
-    assert Length.of(config, Position(counted=7, global_batch_size=8)).last_step == 5
+    assert Length.of(config, Position(counted=56, global_batch_size=8)).last_step == 5
+    assert Length.of(config, Position(counted=20, global_batch_size=8)).last_step == 1
 
 
 def test_what_is_reached_first_ends_the_run() -> None:
