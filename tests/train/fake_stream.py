@@ -37,7 +37,8 @@ class FakeLoader:
         pad_to_multiple_of: int | None = None,
     ) -> None:
         self._config = config
-        self._size = batch_size
+        self._size = self.batch_size = batch_size
+        self.world_size = world_size or 1
         self._row = 0
         self._loaded = 0
         self.tokenizer = TokenizerSpec("{}", "fake", 0, None, None, VOCABULARY, "fake")

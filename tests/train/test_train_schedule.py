@@ -99,5 +99,5 @@ def test_a_resume_from_behind_the_beginning_is_not_counted_again_which_would_go_
     loader: Any = FakeLoader(config.stream(), 2)
     loader.load_state_dict({"rows": 8})
     with pytest.raises(ConfigError, match=r"data\.epochs is 2, and the steps of the run resumed were counted for 1"):
-        count_steps(config, loader, 1, behind, lambda _: None)
+        count_steps(config, loader, behind, lambda _: None)
     assert loader.state_dict() == {"rows": 8}
