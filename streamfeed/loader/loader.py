@@ -258,7 +258,9 @@ class StreamLoader:
         states, now = self._reader.states(), self._history.now
         self._check_budget(states)
         if now.batches == 0 and now.base.rows == 0:
-            raise no_row(tally_of(states), self.rank, 1 if self._voters else self.world_size)
+            error = no_row(tally_of(states), self.rank, 1 if self._voters else self.world_size)
+            error.told_to_all = self._voters is not None
+            raise error
         self._history.end(states)
         self._ended = True
         self._report.passes_over(tally_of(states))
