@@ -194,8 +194,11 @@ class StreamConfig:
         """
         if self.hold_out is None:
             raise ConfigError("nothing is held out: give the stream a hold_out, as in HoldOut(0.01)")
-        part = replace(self.hold_out, part="held_out")
-        return replace(self, hold_out=part, epochs=1, shuffle_buffer=0, lanes="auto", group_by_length=False)
+        return replace(self.listed(), hold_out=replace(self.hold_out, part="held_out"))
+
+    def listed(self) -> StreamConfig:
+        """Return the config of one pass over the same records in listed order, as for an evaluation."""
+        return replace(self, epochs=1, shuffle_buffer=0, lanes="auto", group_by_length=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.sources, Source):

@@ -33,8 +33,8 @@ _log = logging.getLogger(__name__)
 class Ranks:
     """Data-parallel rank ``number`` of ``size``, and the gloo group in which they agree, if there is one.
 
-    Without a group every rank goes on by itself. With one all methods but :meth:`without_group` are collectives: every
-    rank calls them, in the same order. They raise :class:`~streamfeed.errors.RankError` where another rank is gone.
+    Without a group every rank goes on by itself. With one all methods are collectives: every rank calls them, in the
+    same order. They raise :class:`~streamfeed.errors.RankError` where another rank is gone.
     """
 
     number: int
@@ -82,10 +82,6 @@ class Ranks:
     def another(self) -> Ranks:
         """Return the same ranks with a gloo group of their own; a collective."""
         return self if self.group is None else Ranks(self.number, self.size, _new_group(self.group))
-
-    def without_group(self) -> Ranks:
-        """Return the same rank, which goes on by itself."""
-        return Ranks(self.number, self.size)
 
     def once(self, make: Callable[[], T]) -> T:
         """Return what ``make`` makes, made by the first rank for all; what it raises is raised by all."""

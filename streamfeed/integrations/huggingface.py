@@ -29,6 +29,9 @@ __all__ = ["STATE_FILE", "StreamTrainer"]
 STATE_FILE = "streamfeed_state.json"
 """The stream's state, in each of the Trainer's checkpoint folders."""
 
+_NEEDED = ("_run_epoch", "_save_checkpoint", "loss_is_scaled_for_ga")
+"""What is the Trainer's own and is overridden: without it runs would go wrong with no word about it."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -120,11 +123,11 @@ class StreamTrainer(Trainer):  # type: ignore[misc]  # transformers has no types
 
     def _run_epoch(self, **options: Any) -> None:
         """Take only the rest of an epoch that a resume begins in: its last step may be of fewer batches."""
-        if self._resumed and options["epoch"] == options["epochs_trained"]:
+        finite = self._loader.config.epochs is not None
+        if finite and self._resumed and options["epoch"] == options["epochs_trained"]:
             done = self.state.global_step % options["num_update_steps_per_epoch"]
-            if self._loader.config.epochs is not None:
-                options["num_update_steps_per_epoch"] -= done
-                options["steps_in_epoch"] -= done * self.args.gradient_accumulation_steps
+            options["num_update_steps_per_epoch"] -= done
+            options["steps_in_epoch"] -= done * self.args.gradient_accumulation_steps
         super()._run_epoch(**options)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
@@ -185,6 +188,10 @@ def _doubts(args: TrainingArguments, loader: StreamLoader) -> list[tuple[bool, s
     accelerator, several = args.accelerator_config, args.world_size > 1
     steps = args.gradient_accumulation_steps
     return [
+        (
+            not all(hasattr(Trainer, name) for name in _NEEDED),
+            "this transformers has another Trainer than StreamTrainer is made for; take 5.24",
+        ),
         (
             args.per_device_train_batch_size != loader.batch_size,
             (

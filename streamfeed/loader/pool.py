@@ -74,9 +74,11 @@ class RemoteWorker:
         """Wait for the next message. Raises what the worker raised, or :class:`WorkerError` when it died."""
         begin = time.perf_counter()
         header = Header.unpack(self._next_bytes())
-        self.waited = Waited(self.waited.trainer_s + time.perf_counter() - begin, header.blocked_ns / 1e9)
+        spent = self.waited.trainer_s + time.perf_counter() - begin
         if header.slot < 0:
+            self.waited = self.waited._replace(trainer_s=spent)
             raise read_failure(header, self._number)
+        self.waited = Waited(spent, header.blocked_ns / 1e9)
         self._held.append(header.slot)
         self.bytes_read = header.bytes_read
         self.retries = header.retries

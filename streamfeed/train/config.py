@@ -208,7 +208,7 @@ class TrainConfig:
     keep_checkpoints: int = _setting(0, "how many checkpoints are kept, the newest; 0: all")
     parallel: Parallel = _setting(
         "ddp",
-        "several ranks hold a copy of the model each (ddp), or a part (fsdp, FSDP2): both on GPUs and on CPUs; free to "
+        "several ranks hold a copy of the model each (ddp), or a part (fsdp, FSDP2), on GPUs and CPUs; free to "
         "change on resume",
     )
     log_every: int = _setting(10, "steps between lines of metrics.jsonl")

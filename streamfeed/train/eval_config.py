@@ -85,8 +85,7 @@ class EvalConfig:
         )
         if any("***" in uri for uri in source.uris):
             raise ConfigError("a saved config holds nothing that signs URLs; give eval.uri again")
-        alone = replace(data.stream(), sources=[source], epochs=1, shuffle_buffer=0, lanes="auto")
-        return replace(alone, group_by_length=False)
+        return replace(data.stream(), sources=[source]).listed()
 
     def also_trained_on(self, data: DataConfig) -> list[str]:
         """Return the URIs, redacted, that are named as training data too: they are not held out."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from streamfeed.train.config import RunConfig
 
-__all__ = ["is_sharded", "load_moments", "make_accelerator", "norm_of", "whole_moments", "whole_weights"]
+__all__ = ["load_moments", "make_accelerator", "norm_of", "whole_moments", "whole_weights"]
 
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
@@ -43,7 +43,7 @@ def make_accelerator(config: RunConfig) -> Accelerator:
         precision = "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "fp32"
     mixed = "no" if precision == "fp32" else precision
     # Without being told so, Accelerate leaves the ranks of a machine without accelerators each to itself.
-    options: dict[str, Any] = {"mixed_precision": mixed, "cpu": not _has_accelerator()}
+    options: dict[str, Any] = {"mixed_precision": mixed, "cpu": not torch.accelerator.is_available()}
     accelerator = _in_parts(options) if config.train.parallel == "fsdp" else Accelerator(**options)
     asked = int(os.environ.get("WORLD_SIZE", "1"))
     if accelerator.num_processes != asked:
@@ -54,10 +54,6 @@ def make_accelerator(config: RunConfig) -> Accelerator:
     if accelerator.device.type == "cpu":
         torch.use_deterministic_algorithms(True, warn_only=True)
     return accelerator
-
-
-def _has_accelerator() -> bool:
-    return bool(torch.accelerator.is_available())
 
 
 def _in_parts(options: dict[str, Any]) -> Accelerator:
@@ -80,17 +76,12 @@ def _in_parts(options: dict[str, Any]) -> Accelerator:
     return accelerator
 
 
-def is_sharded(accelerator: Accelerator) -> bool:
-    """Say whether the ranks hold parts, so that each takes part in every pass through the model."""
-    return bool(accelerator.is_fsdp2)
-
-
 def whole_weights(accelerator: Accelerator, model: nn.Module) -> dict[str, Any] | None:
     """Return the weights by name, on the CPU of the first rank (a collective); None where each rank has them.
 
     What is shared is there once, as when transformers saves a model that it holds whole.
     """
-    if not is_sharded(accelerator):
+    if not accelerator.is_fsdp2:
         return None
     once = {name for name, _ in model.named_parameters()}
     again = {name for name, _ in model.named_parameters(remove_duplicate=False)} - once

@@ -66,7 +66,7 @@ class Length:
 
 
 def must_count(config: RunConfig) -> bool:
-    """Say whether the end of the data is all that ends the run, and the learning rate depends on where that is."""
+    """Say whether the end of the data may be what ends the run, with a learning rate that depends on where that is."""
     return config.data.epochs is not None and config.train.max_steps is None and config.train.lr_schedule == "cosine"
 
 

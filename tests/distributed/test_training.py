@@ -174,6 +174,21 @@ def test_a_finite_run_has_the_same_steps_and_rates_on_any_ranks(runs: Runs) -> N
         assert runs.lines(f"{ranks}", "step", "lr", "tokens") == reference
 
 
+def test_the_summary_tells_of_the_data_of_all_ranks_and_how_to_go_on_on_as_many(runs: Runs) -> None:
+    (runs.folder / "corpus" / "null.jsonl").write_text('{"text": null}\n' * 9)
+    finite: dict[str, Any] = {"data__epochs": 1, "train__max_steps": None, "train__lr_schedule": "constant"}
+    finite |= {"data__lanes": 4}
+    told = {}
+    for ranks in (1, 2, 3):
+        assert runs.run(f"{ranks}", ranks, 1, train__global_batch_size=6, **finite) == [0] * ranks, runs.said
+        summary = json.loads((runs.folder / f"{ranks}" / "summary.json").read_text())
+        assert "9 null" in summary["not_trained_on"]
+        told[ranks] = summary["not_trained_on"]
+        launcher = "python" if ranks == 1 else f"torchrun --nproc-per-node {ranks}"
+        assert summary["resume"].startswith(f"{launcher} -m streamfeed.train")
+    assert told[2].split(",")[0] == told[3].split(",")[0] == told[1].split(",")[0]
+
+
 def test_three_records_on_three_ranks_give_the_score_of_one(runs: Runs) -> None:
     texts = standard_library_texts()[:3]
     (runs.folder / "held.jsonl").write_text("".join(json.dumps({"text": text[:60]}) + "\n" for text in texts))

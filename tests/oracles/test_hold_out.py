@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ import xxhash
 from streamfeed import HoldOut, Map, Source, StreamConfig
 from streamfeed.errors import ConfigError, EmptyStreamError, RecordError, StateError
 from streamfeed.objectives import Chat, Classification, Lm, Objective, PromptCompletion
+from tests import resuming
 from tests.corpora import CURSOR_KINDS, KINDS, id_of, write_records, write_shard
-from tests.streams import Batches, Run, corpus, documents, equal, global_rows, stream, take
+from tests.streams import Run, corpus, documents, global_rows, stream, take
 from tests.tokenizers_for_tests import build_bert
 
 RANKS, WORKERS = (1, 2, 3), (0, 2)
@@ -84,23 +86,7 @@ def test_what_is_held_out_is_read_in_listed_order(tmp_path: Path, tokenizer: Any
     assert found == [texts[i] for i in sorted(chosen(rule, "parquet", tmp_path, texts))]
 
 
-AHEAD, ALL_THE_REST = 6, 9
-
-
-def check_every_batch(config: StreamConfig, most: int | None) -> None:
-    run = Run.start(config, 1, 2, 2)
-    whole: Batches = []
-    states = [run.state()]
-    while len(whole) != most and (batch := take(run.loaders[0], 1)):
-        whole += batch
-        states.append(run.state())
-    assert len(whole) > 10
-    for taken, state in enumerate(states):
-        rest = whole[taken:] if taken % ALL_THE_REST == 0 else whole[taken : taken + AHEAD]
-        ends = most is None and taken + len(rest) == len(whole)
-        again = Run.start(config, 1, 2, 2, state)
-        assert equal(take(again.loaders[0], None if ends else len(rest)), rest), f"resumed behind batch {taken}"
-        assert not ends or again.loaders[0].report().tally == run.loaders[0].report().tally
+check_every_batch = partial(resuming.check_every_batch, ahead=6, all_the_rest=9, at_least=10)
 
 
 @pytest.mark.parametrize("kind", CURSOR_KINDS)

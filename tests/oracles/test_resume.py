@@ -9,7 +9,8 @@ import pytest
 
 from streamfeed import Source, StreamConfig
 from tests.corpora import CURSOR_KINDS
-from tests.streams import Batches, Run, corpus, equal, stream, take
+from tests.resuming import check_every_batch
+from tests.streams import Run, corpus, equal, stream, take
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,25 +20,6 @@ pytestmark = pytest.mark.usefixtures("one_engine")
 
 def fresh(config: StreamConfig, state: dict[str, Any] | None = None) -> Run:
     return Run.start(config, 1, 2, workers=2, state=state)
-
-
-AHEAD, ALL_THE_REST = 12, 7
-"""Behind every batch the next 12 are compared, behind every seventh all that follow."""
-
-
-def check_every_batch(config: StreamConfig, most: int | None) -> None:
-    run = fresh(config)
-    whole: Batches = []
-    states = [run.state()]
-    while len(whole) != most and (batch := take(run.loaders[0], 1)):
-        whole += batch
-        states.append(run.state())
-    assert len(whole) > 20
-    for taken, state in enumerate(states):
-        rest = whole[taken:] if taken % ALL_THE_REST == 0 else whole[taken : taken + AHEAD]
-        ends = most is None and taken + len(rest) == len(whole)
-        found = take(fresh(config, state).loaders[0], None if ends else len(rest))
-        assert equal(found, rest), f"resumed behind batch {taken}"
 
 
 @pytest.mark.parametrize("kind", CURSOR_KINDS)

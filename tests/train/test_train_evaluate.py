@@ -16,11 +16,9 @@ from streamfeed.train import evaluate, loop
 from streamfeed.train.cli import plan
 from streamfeed.train.metrics import read_metrics
 from streamfeed.train.progress import Reporter
-from tests.train.fake_stream import ROWS_OF_AN_EPOCH, FakeLoader, row
+from tests.train.fake_stream import ROWS_OF_AN_EPOCH, row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from streamfeed.train.job import Job
 
 BASE = """
@@ -31,15 +29,7 @@ train: {global_batch_size: 4, max_steps: 9, lr: 0.01, warmup_steps: 2, checkpoin
 """
 HELD_OUT = ("--eval.uri", "held", "--eval.every", "4")
 
-
-@pytest.fixture(autouse=True)
-def _fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    monkeypatch.setattr(loop, "StreamLoader", FakeLoader)
-    monkeypatch.setattr(evaluate, "StreamLoader", FakeLoader)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "base.yaml").write_text(BASE)
-    yield
-    torch.use_deterministic_algorithms(False)
+pytestmark = pytest.mark.usefixtures("fake_rows")
 
 
 def run(folder: str, *words: str) -> dict[str, Any]:

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import resource
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-import torch
 from rich.console import Console
 
 from streamfeed.errors import StreamfeedError
 from streamfeed.train import loop, snapshot
 from streamfeed.train.cli import plan
 from streamfeed.train.progress import Reporter
-from tests.train.fake_stream import FakeLoader
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 BASE = """
 data: {uri: rows, tokenizer: fake, seq_len: 16}
@@ -26,14 +21,7 @@ model: {hidden_size: 64, num_layers: 1, num_heads: 2, intermediate_size: 64}
 train: {max_steps: 4, lr: 0.01, warmup_steps: 2, checkpoint_every: 2, output_dir: full}
 """
 
-
-@pytest.fixture(autouse=True)
-def _fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    monkeypatch.setattr(loop, "StreamLoader", FakeLoader)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "base.yaml").write_text(BASE)
-    yield
-    torch.use_deterministic_algorithms(False)
+pytestmark = pytest.mark.usefixtures("fake_rows")
 
 
 def run() -> dict[str, Any]:

@@ -12,13 +12,14 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from streamfeed.errors import ConfigError, StreamfeedError
+from streamfeed.errors import ConfigError, StateError, StreamfeedError
 from streamfeed.train import loop
 from streamfeed.train.checkpoint import latest
 from streamfeed.train.cli import Plan, plan
 from streamfeed.train.flags import to_yaml
 from streamfeed.train.metrics import read_metrics
 from streamfeed.train.progress import Reporter
+from streamfeed.train.snapshot import seed_rank
 from tests.train.fake_stream import ROWS_OF_AN_EPOCH, FakeLoader, row
 
 if TYPE_CHECKING:
@@ -31,15 +32,7 @@ model: {hidden_size: 16, num_layers: 1, num_heads: 2, intermediate_size: 32, dro
 train: {global_batch_size: 4, max_steps: 9, lr: 0.01, warmup_steps: 2, checkpoint_every: 3, log_every: 2}
 """
 
-
-@pytest.fixture(autouse=True)
-def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[FakeLoader]]:
-    monkeypatch.setattr(loop, "StreamLoader", FakeLoader)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "base.yaml").write_text(BASE)
-    FakeLoader.handed_out.clear()
-    yield FakeLoader
-    torch.use_deterministic_algorithms(False)
+pytestmark = pytest.mark.usefixtures("fake_rows")
 
 
 def run(folder: str, *words: str) -> dict[str, Any]:
@@ -195,6 +188,56 @@ def test_a_loss_that_is_not_finite_stops_the_run_before_it_is_kept() -> None:
         run("wild", "--train.lr", "1e30", "--train.clip", "0", "--train.warmup_steps", "0")
     assert not Path("wild/checkpoints").exists()
     assert all(line["loss"] is not None for line in read_metrics(Path("wild/metrics.jsonl")))
+
+
+def test_a_gradient_that_is_not_finite_is_not_kept_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loss of the step was still finite: its weights no longer are."""
+    spoilt = torch.tensor(float("nan"))
+    monkeypatch.setattr("accelerate.Accelerator.clip_grad_norm_", lambda *_: spoilt)
+    with pytest.raises(StreamfeedError, match=r"the norm of the gradient is nan at step 3"):
+        run("wild")
+    assert not Path("wild/checkpoints").exists()
+
+
+def test_a_run_bounded_by_labels_ends_with_the_step_that_reaches_them_and_resumes_to_the_bit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bound = 5 * 50
+    longer = BASE.replace("max_steps: 9", f"max_tokens: {bound}").replace("log_every: 2", "log_every: 1")
+    Path("base.yaml").write_text(longer)
+    straight = run("straight")
+    lines = read_metrics(Path("straight/metrics.jsonl"))
+    assert straight["ended_by"] == "train.max_tokens"
+    assert lines[-2]["tokens"] < bound <= lines[-1]["tokens"] == straight["tokens"]
+    assert lines[-1]["lr"] < 0.3 * 0.01
+    assert straight["resume"].endswith(f"--train.max_tokens {2 * straight['tokens']}")
+    killed_at(5, "killed", monkeypatch)
+    run("killed", "--resume", "latest")
+    assert [line["lr"] for line in read_metrics(Path("killed/metrics.jsonl"))] == [line["lr"] for line in lines]
+    assert same(weights("killed", straight["step"]), weights("straight", straight["step"]))
+
+
+def test_only_the_newest_checkpoints_are_kept() -> None:
+    run("few", "--train.keep_checkpoints", "2", "--train.checkpoint_every", "1")
+    assert sorted(path.name for path in Path("few/checkpoints").iterdir()) == ["step-000008", "step-000009"]
+
+
+def test_a_checkpoint_without_the_state_of_the_data_is_refused_and_passed_over() -> None:
+    run("cut", "--train.max_steps", "6")
+    Path("cut/checkpoints/step-000006/stream.json").unlink()
+    with pytest.raises(StateError, match=r"step-000006 is no complete checkpoint: stream\.json is missing"):
+        plan(["--resume", "cut/checkpoints/step-000006"])
+    start = plan(["--resume", "cut"]).start
+    assert start is not None
+    assert start.step == 3
+
+
+def test_ranks_draw_other_random_numbers_and_each_the_same_again() -> None:
+    drawn = []
+    for rank in (1, 2, 1):
+        seed_rank(rank, seed=0)
+        drawn.append(torch.rand(4).tolist())
+    assert drawn[0] == drawn[2] != drawn[1]
 
 
 def test_a_checkpoint_can_be_opened_as_a_model() -> None:

@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from streamfeed.train import checkpoint, cli, evaluate, loop
+from streamfeed.train import checkpoint, cli, loop
 from streamfeed.train.cli import plan
 from streamfeed.train.metrics import read_metrics
 from streamfeed.train.progress import Reporter
@@ -31,15 +31,7 @@ train: {global_batch_size: 4, max_steps: 7, lr: 0.01, warmup_steps: 2, checkpoin
 eval: {uri: held, every: 2}
 """
 
-
-@pytest.fixture(autouse=True)
-def _fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    monkeypatch.setattr(loop, "StreamLoader", FakeLoader)
-    monkeypatch.setattr(evaluate, "StreamLoader", FakeLoader)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "base.yaml").write_text(BASE)
-    yield
-    torch.use_deterministic_algorithms(False)
+pytestmark = pytest.mark.usefixtures("fake_rows")
 
 
 def run(folder: str, *words: str) -> dict[str, Any]:
