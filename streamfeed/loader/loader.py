@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from dataclasses import replace
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Self
 
-from streamfeed.dataset.message import Layout
 from streamfeed.dataset.resolve import Resolved
 from streamfeed.dataset.share import Share
 from streamfeed.dataset.state import StreamState
@@ -15,16 +15,16 @@ from streamfeed.encode.engines import engine_threads
 from streamfeed.encode.objectives.build import verdict_for
 from streamfeed.encode.proof import default_cache_dir
 from streamfeed.errors import BudgetError, ConfigError, RankError
-from streamfeed.loader.assembly import Assembler
-from streamfeed.loader.columns import check_columns, columns_for
+from streamfeed.loader.columns import check_columns
 from streamfeed.loader.crew import Crew
+from streamfeed.loader.flow import Flow
 from streamfeed.loader.heap import give_back
 from streamfeed.loader.history import KEPT_STATES, History
-from streamfeed.loader.job import InProcess, Job
+from streamfeed.loader.opening import Opening
 from streamfeed.loader.pool import warm_up
-from streamfeed.loader.reader import Channel, RankReader
 from streamfeed.loader.report import Report, no_row, tally_of
 from streamfeed.loader.votes import Votes
+from streamfeed.stages import Clock, Stages
 from streamfeed.stats import ReadStats
 from streamfeed.topology import Ranks, cores_of_rank
 
@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     from streamfeed.config import StreamConfig
     from streamfeed.encode.proof import Verdict
     from streamfeed.encode.tokenizer import TokenizerSpec
-    from streamfeed.loader.assembly import Assembled
+    from streamfeed.loader.assembly import Assembled, Assembler
     from streamfeed.loader.columns import Column
     from streamfeed.loader.memory import Batch
+    from streamfeed.loader.profile import Profile
     from streamfeed.plan.plan import Plan
 
 __all__ = ["StreamLoader"]
@@ -69,6 +70,8 @@ class StreamLoader:
     labels -100), and take them alike: the last is the last one in which any rank has a row. Where one fails, the others
     get a :class:`~streamfeed.errors.RankError`. Ranks without a group end each by itself.
 
+    ``profile`` is told what the loader and its workers do when.
+
     Iterating continues after the last batch handed out; after the end of a finite stream it starts the next pass.
     Batches may share one piece of memory, each its own part: ``clone()`` a tensor before saving or pickling it, which
     would write the whole piece (at most 4 MB).
@@ -89,6 +92,7 @@ class StreamLoader:
         kept_states: int = KEPT_STATES,
         columns: Sequence[Column] = (),
         pad_to_multiple_of: int | None = None,
+        profile: Profile | None = None,
     ) -> None:
         if batch_size < 1 or num_workers < 0:
             raise ConfigError(
@@ -97,24 +101,42 @@ class StreamLoader:
         check_columns(config, columns, pad_to_multiple_of)
         self.config = config
         self.batch_size = batch_size
-        self._asked = (tuple(columns), pad_to_multiple_of)
         self.num_workers = num_workers
         self.kept_states = kept_states
         self._ranks = Ranks.find(rank, world_size, group)
         self.rank, self.world_size = self._ranks.number, self._ranks.size
-        self._context = warm_up(start_method) if num_workers else None
+        warm = warm_up(start_method) if num_workers else None
         self._cache_dir = default_cache_dir() if cache_dir is None else cache_dir
         once = self._ranks.once
-        self._resolved = Resolved(config, once=once, plan=plan, cache_dir=self._cache_dir)
+        self._profile = profile
+        self.stages = Stages(Clock(record=profile is not None))
+        with self.stages.list.busy:
+            self._resolved = Resolved(config, once=once, plan=plan, cache_dir=self._cache_dir)
+            planned = self._resolved.plan()
+        self.stages.list.count(sum(len(source.shards) for source in planned.sources))
         self._verdict = once(lambda: verdict_for(config.objective, self.tokenizer, config.seq_len, self._cache_dir))
-        self._threads = engine_threads(self._verdict, num_workers, cores_of_rank()) if num_workers else 1
         self._voters = self._ranks.another() if config.epochs is not None and self._ranks.group else None
         self._votes: Votes | None = None
         self._starts = 0
-        self._stats = ReadStats()
-        self._crew = Crew(self._stats)
+        self._stats = ReadStats(stages=self.stages)
+        self._crew = Crew(self._stats, profile)
+        self._opening = Opening(
+            config=config,
+            tokenizer=self.tokenizer,
+            verdict=self._verdict,
+            cache_dir=self._cache_dir,
+            batch_size=batch_size,
+            columns=tuple(columns),
+            pad_to_multiple_of=pad_to_multiple_of,
+            num_workers=num_workers,
+            context=warm,
+            threads=engine_threads(self._verdict, num_workers, cores_of_rank()) if num_workers else 1,
+            crew=self._crew,
+            stats=self._stats,
+            recorded=profile is not None,
+        )
         self._report = Report()
-        self._use(self._resolved.plan())
+        self._use(planned)
         give_back()  # what loading a tokenizer took: some tens of MB
 
     @property
@@ -162,8 +184,17 @@ class StreamLoader:
         return self._iterate()
 
     def _iterate(self) -> Iterator[Batch]:
-        while (batch := self._next()) is not None:
+        while (batch := self._waited(perf_counter_ns())) is not None:
             yield batch
+
+    def _waited(self, begin: int) -> Batch | None:
+        """Return the next batch, and count all that it took since ``begin`` as waiting."""
+        try:
+            return self._next()
+        finally:
+            self.stages.wait.add(begin, perf_counter_ns() - begin)
+            if self._profile is not None:
+                self._profile.trainer(self.stages.take_recorded())
 
     def _next(self) -> Batch | None:
         if self._ended:
@@ -180,6 +211,7 @@ class StreamLoader:
             self.close()  # what comes next starts again behind the last batch
             raise
         batch, tokens, empty_rows, states = assembled
+        self.stages.assemble.count(1, sum(column.nbytes for column in batch.values()))
         self._report.count(batch["input_ids"].numel(), tokens, empty_rows)
         self._history.batch(states)
         return batch
@@ -190,11 +222,10 @@ class StreamLoader:
             self._reader = self._open()
             self._starts += 1
             self._votes = None if self._voters is None else Votes(self._voters, self._reader, self._starts)
-        if self._votes is None:
-            return self._reader.next()
-        if not self._votes.exists(self._history.now.batches):
+        if self._votes is not None and not self._votes.exists(self._history.now.batches):
             return None
-        return self._reader.next() or self._reader.empty()
+        with self.stages.assemble.busy:
+            return self._reader.next() or (self._reader.empty() if self._votes else None)
 
     def leave(self) -> None:
         """Tell the other ranks, which may wait for this one's rows, that it takes no more batches of this pass.
@@ -219,38 +250,7 @@ class StreamLoader:
     def _open(self) -> Assembler:
         if self._history.now.batches:
             self._history.restart(self._now())
-        share, base = self._share, self._history.now.base
-        workers = min(self.num_workers, share.slots)
-        states = base.lane_states(len(self._plan.sources))
-        hosted = {share.lane_at(slot) for slot in range(share.slots)}
-        first = share.first(base.rows)
-        jobs = [
-            Job(
-                plan=self._plan,
-                objective=self.config.objective,
-                tokenizer=self.tokenizer,
-                verdict=self._verdict,
-                cache_dir=self._cache_dir,
-                share=share,
-                worker=worker,
-                workers=max(1, workers),
-                states={lane: state for lane, state in states.items() if lane in hosted},
-                first=first,
-                first_epoch=base.first_epoch,
-                first_rows=self.batch_size,
-                threads=self._threads,
-            )
-            for worker in range(max(1, workers))
-        ]
-        channels: list[Channel]
-        if self._context is None:
-            channels = [InProcess(job, self._stats) for job in jobs]
-        else:
-            channels = list(self._crew.start(self._context, jobs))
-        reader = RankReader(share, channels, first, [job.lanes_json() for job in jobs])
-        columns = columns_for(self.config, self.tokenizer, share, base.number, *self._asked)
-        layout, pad = Layout.of(self._plan.rules), self.tokenizer.padding
-        return Assembler(reader, self.batch_size, pad, layout, columns)
+        return self._opening.open(self._plan, self._share, self._history.now.base)
 
     def _end(self) -> None:
         """Note the end of a finite pass, and what became of its records."""
@@ -324,8 +324,12 @@ class StreamLoader:
             self._report.passes_over(tally_of(self._reader.states()))
         self._report.bytes_read = self._crew.bytes_read
         self._report.retries = self._resolved.retries + self._crew.retries
-        self._report.waited = self._crew.waited
+        self._report.waited, self._report.flow = self._crew.waited, self.flow()
         return self._report.copy()
+
+    def flow(self) -> Flow:
+        """Return where the time went so far, by process and stage: cheap, unlike :meth:`report`."""
+        return Flow(self.stages.figures(), self._crew.figures)
 
     def close(self) -> None:
         """Stop the workers. The loader can go on: the next batch starts them again where it stands."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import orjson
 
 from streamfeed.errors import EmptyStreamError
+from streamfeed.loader.flow import Flow
 from streamfeed.stats import Tally
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Report:
     ``tally`` is of the records behind the rows (at or before the last message); the rest is of the batches handed out:
     ``tokens`` that count, ``padding`` that does not, ``empty_rows`` of lanes that have ended. Reading took
     ``bytes_read`` of storage, and ``retries``: requests repeated because a store failed, those of the listing included.
-    ``waited``: by worker, who waited for whom.
+    ``waited``: by worker, who waited for whom; ``flow``: where the time went, by process and stage.
     """
 
     batches: int = 0
@@ -44,6 +45,7 @@ class Report:
     retries: int = 0
     tally: Tally = field(default_factory=Tally)
     waited: tuple[Waited, ...] = ()
+    flow: Flow = field(default_factory=Flow)
 
     def count(self, room: int, tokens: int, empty_rows: int) -> None:
         """Count a batch that had room for ``room`` tokens."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamfeed.errors import ReadError
@@ -72,7 +73,7 @@ class RemoteEdge:
         def load(start: int, stop: int) -> bytes:
             return self._load(file, start, stop)
 
-        return RemoteFile(file.size, load, self._fetcher)
+        return RemoteFile(file.size, load, self._fetcher, self._stats.stages)
 
     def confirm(self, file: ShardFile) -> None:
         """Raise :class:`ReadError` where ``file`` is gone, or another than planned, and its reads did not show it."""
@@ -98,6 +99,7 @@ class RemoteEdge:
         def attempt(port: Port, path: str, limits: Limits) -> None:
             nonlocal reached
             progress = Progress()
+            begin = perf_counter_ns()
             try:
                 port.read(path, reached, stop, known, progress, limits)
             finally:
@@ -105,7 +107,7 @@ class RemoteEdge:
                 size = sum(map(len, arrived))
                 parts.extend(arrived)
                 reached += size
-                self._count(reads=1, size=size)
+                self._count(reads=1, size=size, spent_ns=perf_counter_ns() - begin)
             if reached < stop:
                 raise ShortReadError
 
@@ -146,8 +148,11 @@ class RemoteEdge:
             failure = changed(file.shard, (file.size, file.version), (found.size, found.version))
         raise failure
 
-    def _count(self, *, opens: int = 0, reads: int = 0, size: int = 0) -> None:
+    def _count(self, *, opens: int = 0, reads: int = 0, size: int = 0, spent_ns: int = 0) -> None:
         with self._lock:
             self._stats.opens += opens
             self._stats.reads += reads
             self._stats.bytes += size
+            if reads:
+                self._stats.stages.fetch.count(reads, size)
+                self._stats.stages.fetch.busy.ns += spent_ns
