@@ -212,6 +212,11 @@ class TrainConfig:
         "change on resume",
     )
     log_every: int = _setting(10, "steps between lines of metrics.jsonl")
+    trackers: str | list[str] = _setting(
+        "auto",
+        "what else gets the lines of metrics.jsonl: names that Accelerate knows (tensorboard, wandb, mlflow, ...), "
+        "a list or with commas; none; auto: tensorboard where it is installed",
+    )
     seed: int = _setting(0, "seed of weights and dropout")
     skip_rows: int = _setting(
         0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamfeed.errors import ConfigError, StreamfeedError
@@ -22,6 +23,7 @@ from streamfeed.train.snapshot import Position, read_position
 from streamfeed.train.step import backward, micro_batches
 from streamfeed.train.stop import Stop, Stopped
 from streamfeed.train.together import Together
+from streamfeed.train.trackers import Trackers, make_trackers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +51,8 @@ def train(
     stop = stop or Stop()
     with stop.interruptible():
         # Device, precision, ranks; and where the run stands: at zero, or at a checkpoint.
-        accelerator = make_accelerator(config)
+        trackers = make_trackers(config.train.trackers, run.path, start.step if start else 0)
+        accelerator = make_accelerator(config, trackers)
         ranks = Ranks.find()
         if ranks.number:
             reporter.silence()
@@ -73,7 +76,7 @@ def train(
             kept_states=accumulate + 16,
             pad_to_multiple_of=config.loader.pad_to_multiple_of,
         )
-    with held_out as evaluation, stream_loader as loader:
+    with Trackers(accelerator, config) as tracked, held_out as evaluation, stream_loader as loader:
         with stop.interruptible():
             if stream is not None:
                 loader.load_state_dict(stream)
@@ -85,7 +88,7 @@ def train(
 
         # Step over rows that the user does not want, learn from the rest, and keep what was learnt.
         meter = Meter()
-        with MetricsLog(run.metrics if job.first else None) as metrics:
+        with MetricsLog(run.metrics if job.first else None, partial(tracked.log, meter)) as metrics:
             log = Log(metrics, reporter, meter)
             try:
                 if to_skip:

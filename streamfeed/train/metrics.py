@@ -36,10 +36,14 @@ def cut_metrics(path: Path, step: int) -> int:
 
 
 class MetricsLog:
-    """Appends one JSON line a logged step, flushed at once; ``path`` None keeps nothing (all ranks but the first)."""
+    """Appends one JSON line a logged step, flushed at once; ``path`` None keeps nothing (all ranks but the first).
 
-    def __init__(self, path: Path | None) -> None:
+    ``also`` gets every line that was kept.
+    """
+
+    def __init__(self, path: Path | None, also: Callable[[dict[str, Any]], None] | None = None) -> None:
         self._file = path.open("a", encoding="utf-8") if path is not None else None
+        self._also = also
 
     def __enter__(self) -> Self:
         return self
@@ -53,6 +57,8 @@ class MetricsLog:
         if self._file is not None:
             self._file.write(json.dumps(line) + "\n")
             self._file.flush()
+            if self._also is not None:
+                self._also(line)
 
     def sync(self) -> None:
         """Make what was written survive a power cut, as the checkpoint beside it does."""
