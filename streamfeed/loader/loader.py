@@ -128,7 +128,6 @@ class StreamLoader:
             batch_size=batch_size,
             columns=tuple(columns),
             pad_to_multiple_of=pad_to_multiple_of,
-            num_workers=num_workers,
             context=warm,
             threads=engine_threads(self._verdict, num_workers, cores_of_rank()) if num_workers else 1,
             crew=self._crew,
@@ -250,7 +249,7 @@ class StreamLoader:
     def _open(self) -> Assembler:
         if self._history.now.batches:
             self._history.restart(self._now())
-        return self._opening.open(self._plan, self._share, self._history.now.base)
+        return self._opening.open(self._plan, self._share, self._history.now.base, self.num_workers)
 
     def _end(self) -> None:
         """Note the end of a finite pass, and what became of its records."""

@@ -43,16 +43,15 @@ class Opening:
     batch_size: int
     columns: tuple[Column, ...]
     pad_to_multiple_of: int | None
-    num_workers: int
     context: BaseContext | None
     threads: int
     crew: Crew
     stats: ReadStats
     recorded: bool
 
-    def open(self, plan: Plan, share: Share, base: StreamState) -> Assembler:
-        """Start the workers at ``base``, and return the batches of ``share`` from there on."""
-        jobs = self._jobs(plan, share, base)
+    def open(self, plan: Plan, share: Share, base: StreamState, workers: int) -> Assembler:
+        """Start up to so many ``workers`` at ``base``, and return the batches of ``share`` from there on."""
+        jobs = self._jobs(plan, share, base, workers)
         channels: list[Channel]
         if self.context is None:
             channels = [InProcess(job, self.stats) for job in jobs]
@@ -62,7 +61,7 @@ class Opening:
         columns = columns_for(self.config, self.tokenizer, share, base.number, self.columns, self.pad_to_multiple_of)
         return Assembler(reader, self.batch_size, self.tokenizer.padding, Layout.of(plan.rules), columns)
 
-    def _jobs(self, plan: Plan, share: Share, base: StreamState) -> list[Job]:
+    def _jobs(self, plan: Plan, share: Share, base: StreamState, workers: int) -> list[Job]:
         states = base.lane_states(len(plan.sources))
         hosted = {share.lane_at(slot) for slot in range(share.slots)}
         first = Job(
@@ -73,7 +72,7 @@ class Opening:
             cache_dir=self.cache_dir,
             share=share,
             worker=0,
-            workers=max(1, min(self.num_workers, share.slots)),
+            workers=max(1, min(workers, share.slots)),
             states={lane: state for lane, state in states.items() if lane in hosted},
             first=share.first(base.rows),
             first_epoch=base.first_epoch,

@@ -67,8 +67,9 @@ class RemoteEdge:
         A store that checks every read is asked nothing yet.
         """
         self._count(opens=1)
-        if not self._conditional(file):
-            self._compare(file)
+        with self._stats.stages.read.starved:
+            if not self._conditional(file):
+                self._compare(file)
 
         def load(start: int, stop: int) -> bytes:
             return self._load(file, start, stop)
@@ -77,8 +78,9 @@ class RemoteEdge:
 
     def confirm(self, file: ShardFile) -> None:
         """Raise :class:`ReadError` where ``file`` is gone, or another than planned, and its reads did not show it."""
-        if not self._conditional(file):
-            self._compare(file)
+        with self._stats.stages.read.starved:
+            if not self._conditional(file):
+                self._compare(file)
 
     def _conditional(self, file: ShardFile) -> bool:
         """Return whether each read of ``file`` is checked against its version."""

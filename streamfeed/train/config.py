@@ -235,6 +235,7 @@ class RunConfig:
     train: TrainConfig = field(default_factory=TrainConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     resume: str | None = _setting(None, "'latest', a run folder, or one of its checkpoints")
+    profile: bool = _setting(False, "write what the data pipeline does when to profile.json, for ui.perfetto.dev")
 
     def stream(self) -> StreamConfig:
         """Build the config of what is trained on, which is the data without what eval holds out.
