@@ -35,6 +35,8 @@ USUAL_FRAME_WINDOW = 8 << 20
 _HEADER = 18
 """Bytes of the longest header of a zstd frame."""
 
+ENOUGH_DOCUMENTS, ENOUGH_BYTES = 64, 4 << 20
+
 _LOOKED_INTO = frozenset({"jsonl", "lines", "csv", "tsv", "tar"})
 
 
@@ -54,7 +56,8 @@ class Glance(NamedTuple):
 def glance(source: SourcePlan) -> Glance:
     """Look at the largest shard of ``source``, if it is on this machine; what is wrong with it is for workers to say.
 
-    Reads its first block: 256 kB of lines, some members of a tar, and the header of a zstd frame.
+    Reads its first documents, most often 256 kB of text and at most 4 MB or one document, and the header of a zstd
+    frame.
     """
     shards = source.shards
     zst = any(kind.endswith(".zst") for kind in shards.kind_names)
@@ -91,9 +94,13 @@ def _frame_window(file: ShardFile) -> int:
 
 
 def _sizes(file: ShardFile, kind: str, source: SourcePlan) -> list[int]:
-    """Return the bytes of the shard's first documents: those of the first chunk."""
+    """Return the bytes of the shard's first documents."""
     chunks = cast("Generator[Chunk]", make_format(kind, source.shape).read(file, WHOLE, Cursor()))
+    sizes: list[int] = []
     with closing(chunks):
-        chunk = next(chunks, None)
-    values = [] if chunk is None else chunk.values
-    return [len(value.encode(errors="surrogatepass")) for value in values if isinstance(value, str) and value]
+        for chunk in chunks:
+            texts = [value for value in chunk.values if isinstance(value, str) and value]
+            sizes += [len(text.encode(errors="surrogatepass")) for text in texts]
+            if len(sizes) >= ENOUGH_DOCUMENTS or sum(sizes) >= ENOUGH_BYTES:
+                break
+    return sizes

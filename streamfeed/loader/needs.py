@@ -10,11 +10,14 @@ gathered. So of a worker's windows one is there twice, and the others, which are
 there on average: ``window * (windows + 3) / 2``. At most all of them are whole: ``window * (windows + 1)``.
 
 *Encoded*: a slice of half a MB of text (or a larger document), a third of a token a byte and four bytes a token; at
-most half a token a byte. Of these a source of a lane holds one ahead and one in hand. Best fit holds the documents that
-are packed together and those that are handed out; grouping by length, ``GROUP_ROWS`` samples of both.
+most half a token a byte. Of these a source of a lane holds one ahead and one in hand. Beside them a lane of best fit
+holds the documents that were packed together, ``max(64 * seq_len, 2**19)`` tokens or 256 documents, until the last row
+of them is handed out; one that groups by length, 512 samples. At most the next ones are there, too.
 
 *Open shards*, one a source and lane: a block of lines with what it decodes to, or pages, dictionary and batch of
 Parquet, and the window of a zstd frame.
+
+The C library's heap takes ``HEAP`` times all these, whose parts come and go in another order (``loader/heap.py``).
 
 *A process*: interpreter, libraries, the engine with its scratch; of stores, their libraries and what is read ahead.
 """
@@ -46,11 +49,17 @@ __all__ = ["Amount", "Needs", "WorkerNeeds", "needs_of", "worker_descriptors"]
 
 MB = 1 << 20
 
-PROCESS = 80 * MB
-"""A worker with its libraries, without an engine; what it shares with the others is counted once, with the first."""
+PROCESS = 90 * MB
+"""A worker with its libraries and what its engine needs for any tokenizer, as a share of what all workers map (PSS)."""
 
-ENGINE_FACTOR = 10
-"""Bytes that engines and what checks them take for each byte of a tokenizer's JSON."""
+ENGINE_FACTOR = 25
+"""Bytes that the engine, and the one that checks it, take for each byte of the tokenizer's JSON: 12 and 13."""
+
+FORK_SERVER = 60 * MB
+"""The process that workers are forked from, with all that they import."""
+
+HEAP = 1.4
+"""What a heap takes for each byte in use."""
 
 STORE = 60 * MB
 """Libraries of a store with their connections."""
@@ -87,9 +96,9 @@ class Amount(NamedTuple):
         """Return the sum."""
         return Amount(self.likely + sum(one.likely for one in others), self.most + sum(one.most for one in others))
 
-    def times(self, count: int) -> Amount:
+    def times(self, count: float) -> Amount:
         """Return it ``count`` times."""
-        return Amount(self.likely * count, self.most * count)
+        return Amount(int(self.likely * count), int(self.most * count))
 
 
 class WorkerNeeds(NamedTuple):
@@ -123,7 +132,8 @@ class Needs(NamedTuple):
     @property
     def memory(self) -> Amount:
         """The memory of all workers, with what they share."""
-        return Amount(self.shm, self.shm).plus(*(worker.memory for worker in self.workers))
+        shared = self.shm + FORK_SERVER if self.shm else 0
+        return Amount(shared, shared).plus(*(worker.memory for worker in self.workers))
 
     def summary(self) -> str:
         """Say in one line what the memory is for."""
@@ -183,7 +193,8 @@ def _worker(plan: Plan, lanes: int, glances: Sequence[Glance], engine: int, *, a
     process = Amount(engine, engine) if alone else Amount(PROCESS + engine, PROCESS + engine)
     if any(seen.remote for seen in glances):
         process = process.plus(Amount(STORE + BUDGET, STORE + 2 * BUDGET))
-    return WorkerNeeds(windows, encoded, shards, process, worker_descriptors(plan, lanes))
+    files = worker_descriptors(plan, lanes)
+    return WorkerNeeds(windows.times(HEAP), encoded.times(HEAP), shards.times(HEAP), process, files)
 
 
 def _share(source: SourcePlan, lanes: int) -> Amount:
@@ -210,7 +221,7 @@ def _runs(rules: Rules, seen: Glance, text: Amount) -> Amount:
 
 
 def _packing(rules: Rules, document: int, text: Amount) -> Amount:
-    """Return what a lane's packer holds of ids and flags, beside runs: packed together, and being handed out."""
+    """Return what a lane's packer holds of ids and flags beside runs: what was packed together and is handed out."""
     width = 4 + rules.flags
     tokens = 0
     if rules.packing == "best_fit":
@@ -218,7 +229,7 @@ def _packing(rules: Rules, document: int, text: Amount) -> Amount:
     elif rules.group_by_length:
         tokens = GROUP_ROWS * min(rules.seq_len, int(document * LIKELY_TOKENS) + 1)
     return Amount(
-        2 * width * min(tokens, int(text.likely * LIKELY_TOKENS)), 2 * width * min(tokens, int(text.most * MOST_TOKENS))
+        width * min(tokens, int(text.likely * LIKELY_TOKENS)), 2 * width * min(tokens, int(text.most * MOST_TOKENS))
     )
 
 
