@@ -7,8 +7,11 @@ import weakref
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from streamfeed.loader.advice import check_shared_memory
 from streamfeed.loader.pool import Listener, RemoteWorker, start_workers, stop_workers
 from streamfeed.loader.report import Waited
+from streamfeed.loader.ring import ring_bytes
+from streamfeed.machine import Machine
 from streamfeed.stages import NOTHING
 
 if TYPE_CHECKING:
@@ -39,7 +42,8 @@ class Crew:
         self._finalizer = weakref.finalize(self, stop_workers, self.workers, os.getpid())
 
     def start(self, context: BaseContext, jobs: Sequence[Job]) -> list[RemoteWorker]:
-        """Start a worker for every job."""
+        """Start a worker for every job; raises :class:`ConfigError` where what they share does not fit any more."""
+        check_shared_memory(sum(ring_bytes(job.rows, job.layout) for job in jobs), Machine.look())
         self.workers.extend(start_workers(context, jobs, self._listener))
         return list(self.workers)
 

@@ -15,6 +15,7 @@ from streamfeed.encode.engines import engine_threads
 from streamfeed.encode.objectives.build import verdict_for
 from streamfeed.encode.proof import default_cache_dir
 from streamfeed.errors import BudgetError, ConfigError, RankError
+from streamfeed.loader.advice import check
 from streamfeed.loader.columns import check_columns
 from streamfeed.loader.crew import Crew
 from streamfeed.loader.flow import Flow
@@ -136,6 +137,7 @@ class StreamLoader:
         )
         self._report = Report()
         self._use(planned)
+        self._ranks.together(lambda: check(self._plan, self._share, num_workers, self.tokenizer))
         give_back()  # what loading a tokenizer took: some tens of MB
 
     @property

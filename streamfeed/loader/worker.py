@@ -17,8 +17,10 @@ from streamfeed.encode.proof import thread_environment
 from streamfeed.lane.ahead import AheadThread
 from streamfeed.loader.heap import Heap
 from streamfeed.loader.job import Job, Messages
+from streamfeed.loader.needs import worker_descriptors
 from streamfeed.loader.ring import SLOTS, Ring, SharedObject
 from streamfeed.loader.wire import Header, failure
+from streamfeed.machine import allow_descriptors
 from streamfeed.stages import Clock, Stages
 from streamfeed.stats import ReadStats
 
@@ -109,6 +111,7 @@ def main(arguments: WorkerArguments) -> NoReturn:
 def _serve(arguments: WorkerArguments, line: _Line) -> NoReturn:
     buffers = arguments.ring.buffers()
     job: Job = arguments.jobs.get()[arguments.number]
+    allow_descriptors(worker_descriptors(job.plan, len(job.slots)))
     reading, handing = (Stages(Clock(record=job.recorded)) for _ in range(2))  # of the two threads
     stats = ReadStats(stages=reading)
     free = list(range(SLOTS))
