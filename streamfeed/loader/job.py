@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from streamfeed.dataset.share import Share
+    from streamfeed.dataset.state import StreamState
     from streamfeed.encode.tokenizer import TokenizerSpec
     from streamfeed.lane.ahead import AheadThread
     from streamfeed.lane.state import LaneState
     from streamfeed.objectives import Objective as Settings
     from streamfeed.stats import ReadStats
 
-__all__ = ["InProcess", "Job", "Messages"]
+__all__ = ["InProcess", "Job", "Messages", "jobs_of_rank"]
 
 MESSAGE_BYTES = 1 << 20
 """Ids of a message once the first batch is out: so large that the hand-over costs nothing, and no larger."""
@@ -141,6 +142,43 @@ class Job:
         The reference takes 20 MB and more, and what it would find is a property of engine and text, not of a process.
         """
         return None if self.worker else CHECK_EVERY // min(self.workers, MOST_CHECKED_FOR)
+
+
+def jobs_of_rank(
+    plan: Plan,
+    objective: Settings,
+    tokenizer: TokenizerSpec,
+    verdict: Verdict,
+    cache_dir: Path | None,
+    share: Share,
+    base: StreamState,
+    *,
+    workers: int,
+    first_rows: int,
+    threads: int,
+) -> list[Job]:
+    """Return the jobs of up to ``workers`` workers, at least one, that host the lanes of ``share`` from ``base`` on."""
+    workers = max(1, min(workers, share.slots))
+    states = base.lane_states(len(plan.sources))
+    hosted = {share.lane_at(slot) for slot in range(share.slots)}
+    return [
+        Job(
+            plan=plan,
+            objective=objective,
+            tokenizer=tokenizer,
+            verdict=verdict,
+            cache_dir=cache_dir,
+            share=share,
+            worker=worker,
+            workers=workers,
+            states={lane: state for lane, state in states.items() if lane in hosted},
+            first=share.first(base.rows),
+            first_epoch=base.first_epoch,
+            first_rows=first_rows,
+            threads=threads,
+        )
+        for worker in range(workers)
+    ]
 
 
 class Messages:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,25 +14,26 @@ from streamfeed.dataset.state import StreamState
 from streamfeed.encode.engines import engine_threads
 from streamfeed.encode.objectives.build import verdict_for
 from streamfeed.encode.proof import default_cache_dir
-from streamfeed.errors import BudgetError, ConfigError, RankError
-from streamfeed.loader.assembly import Assembler
+from streamfeed.errors import ConfigError, RankError
+from streamfeed.loader.assembly import Assembler, group_memory
 from streamfeed.loader.columns import check_columns, columns_for
 from streamfeed.loader.crew import Crew
 from streamfeed.loader.heap import give_back
 from streamfeed.loader.history import KEPT_STATES, History
-from streamfeed.loader.job import InProcess, Job
+from streamfeed.loader.job import InProcess, jobs_of_rank
 from streamfeed.loader.pool import warm_up
 from streamfeed.loader.reader import Channel, RankReader
-from streamfeed.loader.report import Report, no_row, tally_of
-from streamfeed.loader.votes import Votes
+from streamfeed.loader.report import Report, check_budget, no_row, tally_of
+from streamfeed.loader.votes import Turns, Votes
 from streamfeed.stats import ReadStats
 from streamfeed.topology import Ranks, cores_of_rank
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
+    from torch import Tensor
     from torch.distributed import ProcessGroup
 
     from streamfeed.config import StreamConfig
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from streamfeed.encode.tokenizer import TokenizerSpec
     from streamfeed.loader.assembly import Assembled
     from streamfeed.loader.columns import Column
-    from streamfeed.loader.memory import Batch
+    from streamfeed.loader.memory import Batch, BatchMemory
     from streamfeed.plan.plan import Plan
 
 __all__ = ["StreamLoader"]
@@ -109,7 +110,7 @@ class StreamLoader:
         self._verdict = once(lambda: verdict_for(config.objective, self.tokenizer, config.seq_len, self._cache_dir))
         self._threads = engine_threads(self._verdict, num_workers, cores_of_rank()) if num_workers else 1
         self._voters = self._ranks.another() if config.epochs is not None and self._ranks.group else None
-        self._votes: Votes | None = None
+        self._memory: BatchMemory | None = None
         self._starts = 0
         self._stats = ReadStats()
         self._crew = Crew(self._stats)
@@ -168,33 +169,55 @@ class StreamLoader:
     def _next(self) -> Batch | None:
         if self._ended:
             return None
-        try:
+        with self._closed_on_failure():
             assembled = self._assembled()
             if assembled is None:
                 self._end()
                 return None
             self._check_budget(assembled.states)
-        except BaseException:
-            with suppress(RankError):  # where another rank is gone, what is raised here says more
-                self.leave()
-            self.close()  # what comes next starts again behind the last batch
-            raise
         batch, tokens, empty_rows, states = assembled
         self._report.count(batch["input_ids"].numel(), tokens, empty_rows)
         self._history.batch(states)
         return batch
 
+    @contextmanager
+    def _closed_on_failure(self) -> Iterator[None]:
+        """Close when something is raised: what comes next starts again behind the last batch."""
+        try:
+            yield
+        except BaseException:
+            with suppress(RankError):  # where another rank is gone, what is raised here says more
+                self.leave()
+            self.close()
+            raise
+
+    def ready(self) -> bool:
+        """Say whether the next batch can be handed out, or its error raised, without waiting for workers or ranks.
+
+        No at the end of a pass, before the first batch after a start of the workers, and where there are none and rows
+        must be made first.
+        """
+        if self._reader is None or self._ended:
+            return False
+        with self._closed_on_failure():
+            return self._turns.ready(self._history.now.batches)
+
+    def use_memory(self, make: Callable[[tuple[int, ...]], Tensor], pieces: int) -> None:
+        """Put rows into ``pieces`` pieces of memory from the next start of the workers on, all of it allocated now.
+
+        ``make`` returns an int64 tensor of a shape, on the host: pinned, for instance. A piece holds a few batches, at
+        most 4 MB of them or one; it is taken again once nobody holds any of them.
+        """
+        self._memory = group_memory(self.batch_size, self.config.seq_len, make, pieces)
+
     def _assembled(self) -> Assembled | None:
-        """Return the next batch of this rank, an empty one once only others have rows, and None at the end."""
+        """Return the next batch of this rank, None at the end of the pass; starts the workers."""
         if self._reader is None:
             self._reader = self._open()
             self._starts += 1
-            self._votes = None if self._voters is None else Votes(self._voters, self._reader, self._starts)
-        if self._votes is None:
-            return self._reader.next()
-        if not self._votes.exists(self._history.now.batches):
-            return None
-        return self._reader.next() or self._reader.empty()
+            votes = None if self._voters is None else Votes(self._voters, self._reader, self._starts)
+            self._turns = Turns(self._reader, votes)
+        return self._turns.next(self._history.now.batches)
 
     def leave(self) -> None:
         """Tell the other ranks, which may wait for this one's rows, that it takes no more batches of this pass.
@@ -209,48 +232,31 @@ class StreamLoader:
         """Stop when the lanes of this rank have together passed over more than any one of them may."""
         if self.config.on_error != "skip" or states == self._history.now.parts:
             return
-        tally = tally_of(states)
-        if tally.skipped + tally.broken_shards > self.config.skip_budget:
-            raise BudgetError(
-                f"{tally.dropped()}: more than skip_budget={self.config.skip_budget:,}; mend the shards or raise the "
-                "budget"
-            )
+        check_budget(tally_of(states), self.config.skip_budget)
 
     def _open(self) -> Assembler:
         if self._history.now.batches:
             self._history.restart(self._now())
         share, base = self._share, self._history.now.base
-        workers = min(self.num_workers, share.slots)
-        states = base.lane_states(len(self._plan.sources))
-        hosted = {share.lane_at(slot) for slot in range(share.slots)}
-        first = share.first(base.rows)
-        jobs = [
-            Job(
-                plan=self._plan,
-                objective=self.config.objective,
-                tokenizer=self.tokenizer,
-                verdict=self._verdict,
-                cache_dir=self._cache_dir,
-                share=share,
-                worker=worker,
-                workers=max(1, workers),
-                states={lane: state for lane, state in states.items() if lane in hosted},
-                first=first,
-                first_epoch=base.first_epoch,
-                first_rows=self.batch_size,
-                threads=self._threads,
-            )
-            for worker in range(max(1, workers))
-        ]
-        channels: list[Channel]
-        if self._context is None:
-            channels = [InProcess(job, self._stats) for job in jobs]
-        else:
-            channels = list(self._crew.start(self._context, jobs))
-        reader = RankReader(share, channels, first, [job.lanes_json() for job in jobs])
+        jobs = jobs_of_rank(
+            self._plan,
+            self.config.objective,
+            self.tokenizer,
+            self._verdict,
+            self._cache_dir,
+            share,
+            base,
+            workers=self.num_workers,
+            first_rows=self.batch_size,
+            threads=self._threads,
+        )
+        here, context = self._stats, self._context
+        channels: Sequence[Channel]
+        channels = self._crew.start(context, jobs) if context else [InProcess(job, here) for job in jobs]
+        reader = RankReader(share, channels, jobs[0].first, [job.lanes_json() for job in jobs])
         columns = columns_for(self.config, self.tokenizer, share, base.number, *self._asked)
         layout, pad = Layout.of(self._plan.rules), self.tokenizer.padding
-        return Assembler(reader, self.batch_size, pad, layout, columns)
+        return Assembler(reader, self.batch_size, pad, layout, columns, self._memory)
 
     def _end(self) -> None:
         """Note the end of a finite pass, and what became of its records."""
@@ -258,9 +264,7 @@ class StreamLoader:
         states, now = self._reader.states(), self._history.now
         self._check_budget(states)
         if now.batches == 0 and now.base.rows == 0:
-            error = no_row(tally_of(states), self.rank, 1 if self._voters else self.world_size)
-            error.told_to_all = self._voters is not None
-            raise error
+            raise no_row(tally_of(states), self.rank, self.world_size, agreed=self._voters is not None)
         self._history.end(states)
         self._ended = True
         self._report.passes_over(tally_of(states))
