@@ -8,6 +8,7 @@ a span, and there are some dozens for a megabyte of text.
 from __future__ import annotations
 
 import array
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, NamedTuple
@@ -82,6 +83,10 @@ class Span:
         if clock.recorded is not None:
             clock.recorded.append((self.code, begun, now - begun))
 
+    def now(self) -> int:
+        """Return what the clock shows, in nanoseconds."""
+        return self._clock.now()
+
     def add(self, begin_ns: int, spent_ns: int) -> None:
         """Charge time that has passed, beside what this thread's spans are charged."""
         self.ns += spent_ns
@@ -109,10 +114,15 @@ class Stage:
         self.items += items
         self.bytes += nbytes
 
-    def add(self, begin_ns: int, spent_ns: int) -> None:
-        """Count an item that kept this thread busy so long, whatever else it is charged to."""
-        self.items += 1
-        self.busy.add(begin_ns, spent_ns)
+    @contextmanager
+    def passing(self) -> Iterator[None]:
+        """Count an item that takes the time inside, whatever else that is charged to."""
+        begin = self.busy.now()
+        try:
+            yield
+        finally:
+            self.items += 1
+            self.busy.add(begin, self.busy.now() - begin)
 
 
 STAGES = (

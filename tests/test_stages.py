@@ -127,11 +127,12 @@ def test_spans_are_recorded_whole_and_taken_once(time: Time) -> None:
         time.ns += 5
         with stages.read.starved:
             time.ns += 70
-    stages.wait.add(900, 175)
+    with stages.wait.passing():
+        time.ns += 175
     assert list(read_recorded(stages.take_recorded())) == [
         Recorded("read", "starved", 1005, 70),
         Recorded("decode", "busy", 1000, 75),
-        Recorded("wait", "busy", 900, 175),
+        Recorded("wait", "busy", 1075, 175),
     ]
     assert stages.take_recorded() == b""
 

@@ -10,6 +10,7 @@ from streamfeed.loader.assembly import Assembler
 from streamfeed.loader.columns import columns_for
 from streamfeed.loader.job import InProcess, Job
 from streamfeed.loader.reader import Channel, RankReader
+from streamfeed.loader.votes import Turns, Votes
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -22,18 +23,21 @@ if TYPE_CHECKING:
     from streamfeed.encode.tokenizer import TokenizerSpec
     from streamfeed.loader.columns import Column
     from streamfeed.loader.crew import Crew
+    from streamfeed.loader.memory import BatchMemory
     from streamfeed.plan.plan import Plan
     from streamfeed.stats import ReadStats
+    from streamfeed.topology import Ranks
 
 __all__ = ["Opening"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Opening:
     """What stays the same from one beginning to the next; the arguments are those of the loader.
 
     ``context`` starts worker processes in ``crew``; None hosts the lanes in this one, whose reading ``stats`` count.
-    ``threads`` are the engine's in a worker; ``recorded``: workers tell what they do when.
+    ``threads`` are the engine's in a worker; ``voters`` agree on the end of a finite pass, if ranks do; ``recorded``:
+    workers tell what they do when. Rows are put into ``memory``, if there is one; ``starts`` counts the beginnings.
     """
 
     config: StreamConfig
@@ -47,9 +51,12 @@ class Opening:
     threads: int
     crew: Crew
     stats: ReadStats
+    voters: Ranks | None
     recorded: bool
+    memory: BatchMemory | None = None
+    starts: int = 0
 
-    def open(self, plan: Plan, share: Share, base: StreamState, workers: int) -> Assembler:
+    def open(self, plan: Plan, share: Share, base: StreamState, workers: int) -> Turns:
         """Start up to so many ``workers`` at ``base``, and return the batches of ``share`` from there on."""
         jobs = self._jobs(plan, share, base, workers)
         channels: list[Channel]
@@ -59,7 +66,17 @@ class Opening:
             channels = list(self.crew.start(self.context, jobs))
         reader = RankReader(share, channels, jobs[0].first, [job.lanes_json() for job in jobs])
         columns = columns_for(self.config, self.tokenizer, share, base.number, self.columns, self.pad_to_multiple_of)
-        return Assembler(reader, self.batch_size, self.tokenizer.padding, Layout.of(plan.rules), columns)
+        assembler = Assembler(
+            reader,
+            self.batch_size,
+            self.tokenizer.padding,
+            Layout.of(plan.rules),
+            columns,
+            self.memory,
+            self.stats.stages,
+        )
+        self.starts += 1
+        return Turns(assembler, None if self.voters is None else Votes(self.voters, assembler, self.starts))
 
     def _jobs(self, plan: Plan, share: Share, base: StreamState, workers: int) -> list[Job]:
         states = base.lane_states(len(plan.sources))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from streamfeed.stages import read_recorded
+from streamfeed.stages import Clock, Stages, read_recorded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,11 +24,13 @@ _THREADS = {"trainer": ("training", "data"), "worker": ("read, encode ahead", "p
 class Profile:
     """Collects spans from its making on, the first ``most`` of them; ``dropped`` counts the others.
 
-    Times are those of the machine's monotonic clock, the same in all processes of it.
+    ``stages`` are the trainer's own, which the loader counts in. Times are those of the machine's monotonic clock, the
+    same in all processes of it.
     """
 
     def __init__(self, most: int = MOST_SPANS) -> None:
         self._begin_ns = time.perf_counter_ns()
+        self.stages = Stages(Clock(record=True))
         self._most = most
         self._spans: list[tuple[int, int, str, int, int]] = []
         self.dropped = 0
@@ -40,14 +42,16 @@ class Profile:
         """Add what the threads of worker ``number`` recorded: that which reads, and that which packs and sends."""
         for thread, spans in enumerate(threads):
             self._add(number + 1, thread, spans)
-
-    def trainer(self, spans: bytes) -> None:
-        """Add what this process recorded of its data."""
-        self._add(_TRAINER, 1, spans)
+        self._collect()
 
     def step(self, name: str, begin_ns: int, spent_ns: int) -> None:
         """Add a span of training itself."""
+        self._collect()
         self._put(_TRAINER, 0, name, begin_ns, spent_ns)
+
+    def _collect(self) -> None:
+        """Add what this process recorded of its data."""
+        self._add(_TRAINER, 1, self.stages.take_recorded())
 
     def _add(self, process: int, thread: int, spans: bytes) -> None:
         for span in read_recorded(spans):
@@ -62,6 +66,7 @@ class Profile:
 
     def to_json(self) -> bytes:
         """Return the trace in Chrome's event format; times in microseconds since the profile was made."""
+        self._collect()
         seen = sorted({(process, thread) for process, thread, *_ in self._spans})
         events: list[dict[str, Any]] = []
         for process in sorted({process for process, _ in seen}):

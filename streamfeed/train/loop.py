@@ -88,7 +88,7 @@ def train(
             job = set_up(config, run, loader, start, position, accelerator, together)
         length = Length.of(config, position)
         reporter.note(_describe(job, accumulate, length))
-        batches: Iterator[Batch] = iter(()) if job.ended else iter(loader)
+        batches: Iterator[Batch] = iter(()) if job.ended else iter(job.loader)
 
         # Step over rows that the user does not want, learn from the rest, and keep what was learnt.
         meter, whole = Meter(), Watch(loader)

@@ -10,7 +10,6 @@ import pytest
 
 from streamfeed import StreamLoader
 from streamfeed.loader.profile import Profile
-from streamfeed.stages import Clock, Stages
 from tests.streams import CACHE, corpus, stream, take
 
 if TYPE_CHECKING:
@@ -68,11 +67,10 @@ def test_without_workers_all_lies_on_the_trainers_track(tmp_path: Path, tokenize
 
 
 def test_the_first_spans_are_kept_and_the_others_counted() -> None:
-    stages, profile = Stages(Clock(record=True)), Profile(most=3)
+    profile = Profile(most=3)
     for _ in range(5):
-        with stages.encode.starved:
+        with profile.stages.encode.starved:
             pass
-    profile.trainer(stages.take_recorded())
     profile.step("step 1", time.perf_counter_ns(), 10)
     assert (len(profile), profile.dropped) == (3, 3)
     assert {span["name"] for span in events_of(profile)[0]} == {"encode starved"}

@@ -58,6 +58,10 @@ class FakeLoader:
             FakeLoader.handed_out.extend(rows)
             yield collate([row(g, self._config.seq_len, empty=end is not None and g >= end) for g in rows])
 
+    @property
+    def batches(self) -> int:
+        return (self._row - self._loaded) // self._size
+
     def reset(self) -> None:
         self._row = self._loaded = 0
 
