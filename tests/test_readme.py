@@ -119,6 +119,17 @@ def test_the_flags_of_inspect_are_flags() -> None:
     settings_of(rest).check()
 
 
+def test_the_flags_of_bench_are_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mixture.yaml").write_text(blocks("yaml")[0])
+    commands = re.findall(r"^streamfeed bench (.*?)(?: +#.*)?$", README, re.MULTILINE)
+    assert len(commands) == 2
+    for words in commands:
+        own, _, rest = take_own(shlex.split(words), {"--workers": "", "--step-ms": ""})
+        assert any(own.values())
+        settings_of(rest).check()
+
+
 def test_the_yaml_is_a_config_of_the_main_job(tmp_path: Path) -> None:
     (text,) = blocks("yaml")
     (tmp_path / "mixture.yaml").write_text(text)
