@@ -167,6 +167,10 @@ class Asked:
         self._future = work.get_future()
         self._future.add_done_callback(lambda _: self._done.set())
 
+    def arrived(self) -> bool:
+        """Say whether it is here, or what went wrong, so that :meth:`answer` does not wait."""
+        return self._done.is_set()
+
     def answer(self) -> list[int]:
         """Wait for it; signals are handled meanwhile, which waiting in the library itself would put off."""
         self._done.wait()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from streamfeed.cli.inspect import _own_flags
+from streamfeed.cli.own_flags import take_own
 from streamfeed.train.flags import Arguments, parse
 from tests.corpora import texts_with_ids, write_corpus, write_records
 from tests.streams import CACHE
@@ -114,8 +114,8 @@ def test_the_flags_of_the_main_job_are_flags(tmp_path: Path, monkeypatch: pytest
 
 def test_the_flags_of_inspect_are_flags() -> None:
     (words,) = re.findall(r"^streamfeed inspect (.*)$", README.replace("\\\n", ""), re.MULTILINE)
-    rows, as_json, rest = _own_flags(shlex.split(words))
-    assert (rows, as_json) == (2, False)
+    own, _, rest = take_own(shlex.split(words), {"--rows": "4"}, ["--json"])
+    assert own == {"--rows": "2"}
     settings_of(rest).check()
 
 

@@ -124,6 +124,7 @@ class Host:
         first_epoch: int,
     ) -> None:
         self._feeds: list[_Feed] = []
+        self._stages = tools.stages
         self._seq_len = plan.rules.seq_len
         self._error: Exception | None = None
         begun = []
@@ -152,6 +153,13 @@ class Host:
         """
         if self._error is not None:
             raise self._error
+        with self._stages.pack.busy:
+            message = self._message(rounds, buffers)
+        self._stages.pack.count(len(message.ids))
+        self._stages.send.count(1, message.ids.nbytes)
+        return message
+
+    def _message(self, rounds: int, buffers: Buffers) -> Message:
         before = self._states_json()
         feeds, rounds, most = (self._partial, 1, 1) if self._partial else (self._feeds, rounds, 0)
         self._partial = []
@@ -197,7 +205,8 @@ class Host:
             taken = feed.take(rounds - filled)
             count = len(taken.rows)
             first = index + filled * stride
-            taken.write(buffers, range(first, first + (count - 1) * stride + 1, stride))
+            with self._stages.send.busy:
+                taken.write(buffers, range(first, first + (count - 1) * stride + 1, stride))
             row = taken.starts // taken.packed.width
             row *= stride * self._seq_len - taken.packed.width  # how much further a row is from the one before it
             row += taken.starts + first * self._seq_len

@@ -70,6 +70,7 @@ class WindowReader:
         self._lane = lane
         self._last_epoch = last_epoch
         self._store = store
+        self.shuffling = store.stats.stages.shuffle
         self._strided = bool((plan.units.step > 1).any())
         self._formats: dict[str, Format] = {}
         self.sieve = None if rules.hold_out is None else Sieve(rules.hold_out, plan.shape)
@@ -107,7 +108,8 @@ class WindowReader:
         gathering = _Gathering(self, place)
         try:
             while True:
-                window = gathering.window()
+                with self.shuffling.busy:
+                    window = gathering.window()
                 if window.texts or window.tally != Tally():
                     yield window
                 if not window.texts:
@@ -206,6 +208,7 @@ class _Gathering:
             total += len(text)
         digest.update(np.asarray([len(document) for document in documents], dtype=np.int64).tobytes())
         self._place = self._behind(begin, advanced=bool(documents))
+        self._reader.shuffling.count(len(documents), total)
         texts = Texts(documents, self._reader.order(len(documents), begin))
         return Window(begin, self._place, texts, digest.hexdigest(), tally)
 
