@@ -67,7 +67,7 @@ STORE = 60 * MB
 OPEN_LINES, OPEN_PARQUET = 1 * MB, 5 * MB
 """An open shard: a block of lines and what it decodes to; pages, dictionary and a batch of a column."""
 
-LIKELY_EXPANSION, MOST_EXPANSION = 4.0, 12.0
+LIKELY_EXPANSION, MOST_EXPANSION = 3.0, 12.0
 """Bytes of text for each stored byte where shards are compressed (Parquet is)."""
 
 MOST_DOCUMENTS = 4

@@ -185,7 +185,8 @@ def test_a_worker_opens_more_shards_than_the_soft_limit_allows(tmp_path: Path, t
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
         from streamfeed import Source, StreamConfig, StreamLoader
         from pathlib import Path
-        config = StreamConfig([Source({str(tmp_path / "corpus")!r})], {str(tokenizer_folder)!r}, seq_len=32, lanes=64)
+        source, options = Source({str(tmp_path / "corpus")!r}), {{"lanes": 64, "shuffle_buffer": 64}}
+        config = StreamConfig([source], {str(tokenizer_folder)!r}, seq_len=32, **options)
         with StreamLoader(config, 64, num_workers=1, cache_dir=Path({str(CACHE)!r})) as loader:
             print(len(next(iter(loader))["input_ids"]), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     """
