@@ -35,8 +35,9 @@ def show(bench: Bench, console: Console | None = None) -> None:
         console.print(f"a GPU with such steps would have waited for {best.data_wait_pct:.2f} % of the time")
     stage, _, why, advice = best.bottleneck
     console.print(f"bottleneck: {stage} ({why})", markup=False)
-    if advice and stage != "training":
+    if advice:
         console.print(f"to be faster: {advice}", markup=False)
+    console.print(f"loader.num_workers {best.suggested.workers} would do: {best.suggested.why}", markup=False)
 
 
 def _stages(measured: Measured) -> Table:

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamfeed.errors import EmptyStreamError
-from streamfeed.loader.bottleneck import Circumstances, find
+from streamfeed.loader.advice import suggest_workers
+from streamfeed.loader.bottleneck import READING, Circumstances, find
 from streamfeed.loader.loader import StreamLoader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from streamfeed.loader.advice import Suggestion
     from streamfeed.loader.bottleneck import Bottleneck
     from streamfeed.loader.flow import Flow
     from streamfeed.loader.memory import Batch
@@ -69,13 +71,15 @@ class Measured:
     peak_rss_mb: float
     bottleneck: Bottleneck
     stages: dict[str, StageCost]
+    suggested: Suggestion
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain JSON; ``bottleneck`` is the stage's name, ``why`` and ``advice`` say more."""
         found = asdict(self)
-        del found["bottleneck"]
+        del found["bottleneck"], found["suggested"]
         stage, _, why, advice = self.bottleneck
-        return {**found, "bottleneck": stage, "why": why, "advice": advice}
+        found |= {"bottleneck": stage, "why": why, "advice": advice}
+        return found | {"suggested_num_workers": self.suggested.workers, "suggested_because": self.suggested.why}
 
 
 def measure(config: RunConfig, num_workers: int, seconds: float, step_ms: float) -> Measured:
@@ -104,6 +108,7 @@ def measure(config: RunConfig, num_workers: int, seconds: float, step_ms: float)
         tokens = report.tokens - tokens
         if not tokens:
             raise EmptyStreamError("the stream ended before anything was measured: give more data, or data.epochs null")
+        here, stages = Circumstances.of(loader), stage_costs(flow, tokens, report)
         return Measured(
             num_workers=loader.num_workers,
             seconds=pace.spent,
@@ -113,9 +118,24 @@ def measure(config: RunConfig, num_workers: int, seconds: float, step_ms: float)
             data_wait_pct=100 * pace.waited / pace.spent,
             first_batch_s=first_batch_s,
             peak_rss_mb=pace.peak_bytes / 1e6,
-            bottleneck=find(flow, pace.waited, pace.spent, Circumstances.of(loader)),
-            stages=stage_costs(flow, tokens, report),
+            bottleneck=find(flow, pace.waited, pace.spent, here),
+            stages=stages,
+            suggested=_suggestion(stages, tokens, tokens / pace.batches, step_ms, here),
         )
+
+
+def _suggestion(
+    stages: dict[str, StageCost], tokens: int, of_a_batch: float, step_ms: float, here: Circumstances
+) -> Suggestion:
+    """Return how many workers to take, from what one can do: its reading thread is the one that works most."""
+    takes = sum(stages[name].busy_s for name in READING if name in stages)
+    takes += stages["read"].starved_s if "read" in stages else 0.0
+    return suggest_workers(
+        here.cores,
+        here.slots,
+        worker_tokens_per_s=tokens / takes if takes else None,
+        training_tokens_per_s=of_a_batch / step_ms * 1000 if step_ms else None,
+    )
 
 
 class _Pace:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from streamfeed.loader.loader import StreamLoader
     from streamfeed.stages import Figures
 
-__all__ = ["NOT_WORTH_A_WORD", "Bottleneck", "Circumstances", "Watch", "find"]
+__all__ = ["NOT_WORTH_A_WORD", "READING", "Bottleneck", "Circumstances", "Watch", "find"]
 
 NOT_WORTH_A_WORD = 0.02
 """Where training waits for data for less than this share of its time, training is what takes the time."""
@@ -29,7 +29,9 @@ NOT_WORTH_A_WORD = 0.02
 _MOST_FASTER = 4.0
 """No more workers than so many times those there are get suggested at once: what was measured says no more."""
 
-_READING = ("read", "decompress", "decode", "shuffle", "map", "encode")
+READING = ("read", "decompress", "decode", "shuffle", "map", "encode")
+"""What the thread of a worker does that reads and encodes ahead."""
+
 _HANDING = ("pack", "send")
 _OWN = ("receive", "assemble", "copy")
 
@@ -116,14 +118,14 @@ def _slowest(flow: Flow) -> tuple[str | None, dict[str, int]]:
     """Return the stage, None where nothing was done yet; and what takes its thread's time, in nanoseconds by stage."""
     trainer = flow.trainer
     if not flow.workers:
-        times = {stage: _spent(trainer, stage) for stage in (*_READING, *_HANDING, *_OWN)}
+        times = {stage: _spent(trainer, stage) for stage in (*READING, *_HANDING, *_OWN)}
         return max(times, key=times.__getitem__), times
     own = {stage: trainer[stage].busy_ns for stage in _OWN}
     if trainer["receive"].starved_ns < sum(own.values()):
         return max(own, key=own.__getitem__), own
     worker = min(flow.workers, key=lambda one: one["send"].blocked_ns)  # the others wait for training to take rows
     handing = {stage: worker[stage].busy_ns for stage in _HANDING}
-    reading = {stage: _spent(worker, stage) for stage in _READING}
+    reading = {stage: _spent(worker, stage) for stage in READING}
     if sum(handing.values()) + sum(reading.values()) < trainer["receive"].starved_ns / 4:
         return None, {}
     if worker["pack"].starved_ns < sum(handing.values()):

@@ -14,6 +14,7 @@ from streamfeed.cli.main import main
 from streamfeed.cli.measure import Measured, stage_costs
 from streamfeed.cli.own_flags import take_own
 from streamfeed.errors import ConfigError
+from streamfeed.loader.advice import Suggestion
 from streamfeed.loader.bottleneck import Bottleneck
 from streamfeed.loader.flow import Flow
 from streamfeed.loader.report import Report
@@ -24,6 +25,7 @@ from tests.streams import corpus
 if TYPE_CHECKING:
     from pathlib import Path
 
+SUGGESTED = Suggestion(2, "as many as there is room for")
 TRAINING = Bottleneck("training", 1.0, "data is ready before it is asked for", "")
 
 
@@ -63,6 +65,8 @@ def test_steps_of_some_length_leave_time_for_the_data(words: list[str], capsys: 
     assert found["seconds"] / found["batches"] >= 0.02
     assert found["data_wait_pct"] < 50
     assert found["step_ms"] == 20
+    assert found["suggested_num_workers"] == 1
+    assert "training takes" in found["suggested_because"]
 
 
 @pytest.mark.processes
@@ -103,7 +107,7 @@ def test_a_stream_that_ends_too_early_is_an_error(words: list[str], capsys: pyte
 
 
 def measured(workers: int, speed: float) -> Measured:
-    return Measured(workers, 1.0, 10, int(speed), speed, 1.0, 0.5, 100.0, TRAINING, {})
+    return Measured(workers, 1.0, 10, int(speed), speed, 1.0, 0.5, 100.0, TRAINING, {}, SUGGESTED)
 
 
 def test_of_numbers_of_workers_that_are_equally_fast_the_smallest_is_the_best() -> None:
@@ -122,7 +126,7 @@ def test_faults_stand_with_the_stage_that_met_them() -> None:
     assert (costs["fetch"].share, costs["read"].share, costs["decode"].share) == (0.0, 0.5, 0.5)
     console = Console(width=200)
     with console.capture() as captured:
-        show(Bench(50, [Measured(1, 1.0, 10, 1000, 1000.0, 0.5, 0.5, 100.0, TRAINING, costs)]), console)
+        show(Bench(50, [Measured(1, 1.0, 10, 1000, 1000.0, 0.5, 0.5, 100.0, TRAINING, costs, SUGGESTED)]), console)
     shown = captured.get()
     assert "3 retries" in shown
     assert "4 skipped" in shown
