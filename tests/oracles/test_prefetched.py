@@ -139,7 +139,7 @@ def training(
 ) -> list[dict[str, Any]]:
     """Take batches as a trainer does, with a collective for each: a rank that waits for others ahead of it hangs."""
     batches = iter(prefetcher)
-    states = []
+    states: list[dict[str, Any]] = []
     while most is None or len(kept) < most:
         batch = next(batches, None)
         handed = own.sum([batch is not None])[0]
