@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import threading
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from itertools import islice
 from multiprocessing.connection import wait as wait_for
@@ -17,19 +19,28 @@ from streamfeed.encode.proof import thread_environment
 from streamfeed.errors import ConfigError, StreamfeedError, WorkerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["Engine", "LocalEngine", "RayEngine"]
+    from streamfeed.convert.settings import Target
+
+__all__ = ["Engine", "LocalEngine", "RayEngine", "Session"]
 
 _AHEAD = 2
 """Tasks for each process that are handed out before they are needed."""
 
 
-class Engine(Protocol):
-    """Runs tasks in any order, on any number of processes."""
+class Session(Protocol):
+    """Runs tasks of one conversion, in any order."""
 
-    def run(self, work: Work, tasks: Iterable[Task]) -> Iterator[Done]:
+    def run(self, tasks: Sequence[Task]) -> Iterator[Done]:
         """Yield what each task did, as they end; raises what one raises, and begins no others then."""
+
+
+class Engine(Protocol):
+    """Where tasks run."""
+
+    def begin(self, work: Work) -> AbstractContextManager[Session]:
+        """Return a context in which tasks of ``work`` run."""
 
 
 class LocalEngine:
@@ -40,20 +51,66 @@ class LocalEngine:
             raise ConfigError(f"workers must be a whole number of at least 1, got {workers}")
         self._workers = workers
 
-    def run(self, work: Work, tasks: Iterable[Task]) -> Iterator[Done]:
-        """Yield what each task did; see :class:`Engine`. Raises :class:`WorkerError` where a process was killed."""
-        if self._workers == 1:
-            worker = Worker(work)
-            yield from map(worker.do, tasks)
+    @contextmanager
+    def begin(self, work: Work) -> Iterator[Session]:
+        """Return a context in which tasks of ``work`` run."""
+        session = _Here(work) if self._workers == 1 else _Processes(work, self._workers)
+        try:
+            yield session
+        finally:
+            session.close()
+
+
+class _Here:
+    """This process."""
+
+    def __init__(self, work: Work) -> None:
+        self._worker = Worker(work)
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[Done]:
+        yield from map(self._worker.do, tasks)
+
+    def close(self) -> None:
+        pass
+
+
+class _Processes:
+    """Processes that are started when there is more than one task for them."""
+
+    def __init__(self, work: Work, workers: int) -> None:
+        self._work = work
+        self._workers = workers
+        self._pool: ProcessPoolExecutor | None = None
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[Done]:
+        """Yield what each task did; raises :class:`WorkerError` where a process was killed."""
+        if len(tasks) <= 1:
+            yield from _Here(self._work).run(tasks)
             return
-        context = multiprocessing.get_context("forkserver")
-        pool = ProcessPoolExecutor(self._workers, context, _begin, (work,))
+        pool = self._pool = self._pool or self._start()
         try:
             yield from _drawn(iter(tasks), self._workers, lambda task: pool.submit(_do, task))
         except BrokenProcessPool as error:
             raise WorkerError("a process that converts was killed; run it again: what is finished is kept") from error
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _start(self) -> ProcessPoolExecutor:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["__main__", __name__, *_WRITERS[self._work.settings.to]])
+        return ProcessPoolExecutor(self._workers, context, _begin, (self._work,))
+
+    def close(self) -> None:
+        """End the processes; what they have not begun is dropped."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+_WRITERS: dict[Target, tuple[str, ...]] = {
+    "parquet": (),
+    "tar": ("webdataset.writer",),
+    "jsonl.zst": (),
+    "tokens": ("streamfeed.convert.tokens",),
+}
+"""What a process of its own would take seconds to import, by the format that is written."""
 
 
 def _drawn(tasks: Iterator[Task], workers: int, submit: Any) -> Iterator[Done]:  # noqa: ANN401
@@ -99,27 +156,40 @@ class RayEngine:
     def __init__(self, workers: int = 0, ray: Any = None) -> None:  # noqa: ANN401
         if ray is None:
             try:
-                import ray
+                ray = importlib.import_module("ray")
             except ImportError as error:
                 raise ConfigError("--engine ray needs Ray: pip install 'streamfeed[ray]'") from error
         self._ray = ray
         self._workers = workers
 
-    def run(self, work: Work, tasks: Iterable[Task]) -> Iterator[Done]:
-        """Yield what each task did; see :class:`Engine`."""
+    @contextmanager
+    def begin(self, work: Work) -> Iterator[Session]:
+        """Return a context in which tasks of ``work`` run."""
         ray = self._ray
         if not ray.is_initialized():
             ray.init(log_to_driver=False, include_dashboard=False, configure_logging=False)
-        most = self._workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        remote = ray.remote(num_cpus=1, max_retries=3)(_on_ray)
-        shared = ray.put(work)
+        yield _OnRay(ray, work, self._workers or max(1, int(ray.cluster_resources().get("CPU", 1))))
+
+
+class _OnRay:
+    """A Ray cluster, with at most ``most`` tasks that run, and some that wait."""
+
+    def __init__(self, ray: Any, work: Work, most: int) -> None:  # noqa: ANN401
+        self._ray = ray
+        self._work = ray.put(work)
+        self._most = most
+        self._remote = ray.remote(num_cpus=1, max_retries=3)(_on_ray)
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[Done]:
+        """Yield what each task did; see :class:`Session`."""
+        ray = self._ray
         coming = iter(tasks)
-        waiting = [remote.remote(shared, task) for task in islice(coming, _AHEAD * most)]
+        waiting = [self._remote.remote(self._work, task) for task in islice(coming, _AHEAD * self._most)]
         try:
             while waiting:
                 (ready,), waiting = ray.wait(waiting, num_returns=1)
                 yield ray.get(ready)
-                waiting += [remote.remote(shared, task) for task in islice(coming, 1)]
+                waiting += [self._remote.remote(self._work, task) for task in islice(coming, 1)]
         except ray.exceptions.RayTaskError as error:
             cause = error.cause
             if isinstance(cause, StreamfeedError):

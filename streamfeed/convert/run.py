@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamfeed.convert.cut import Shard, chains, cut
-from streamfeed.convert.engines import Engine, LocalEngine
+from streamfeed.convert.engines import Engine, LocalEngine, Session
 from streamfeed.convert.journal import Journal
 from streamfeed.convert.shuffle import BUCKET_BYTES, Buckets, ShuffledTask, SpillTask, shuffled_shards, spans_of
 from streamfeed.convert.work import CountTask, Done, MakeTask, Piece, Task, Work
@@ -110,13 +110,14 @@ class Conversion:
         if complete is not None:
             logger.info("%s is complete already", redact(self.dest))
             return complete
-        counts = self._counts(work, part)
-        shards = self._cut(counts)
-        if self.settings.shuffle is None:
-            tasks: list[Task] = [MakeTask(tuple(chain)) for chain in chains(shards, counts)]
-        else:
-            tasks = self._shuffled(work, shards, counts, part)
-        self._run("converting", work, tasks[part[0] :: part[1]])
+        with self.engine.begin(work) as session:
+            counts = self._counts(session, len(work.pieces), part)
+            shards = self._cut(counts)
+            if self.settings.shuffle is None:
+                tasks: list[Task] = [MakeTask(tuple(chain)) for chain in chains(shards, counts)]
+            else:
+                tasks = self._shuffled(session, shards, counts, part)
+            self._run("converting", session, tasks[part[0] :: part[1]])
         return None
 
     def _begun(self) -> tuple[Work, dict[str, Any], Manifest | None]:
@@ -147,14 +148,14 @@ class Conversion:
             if url.startswith(dest + "/"):
                 raise ConfigError(f"{redact(self.dest)} holds {redact(url)} of the source; convert to another folder")
 
-    def _counts(self, work: Work, part: tuple[int, int]) -> list[Counted]:
+    def _counts(self, session: Session, pieces: int, part: tuple[int, int]) -> list[Counted]:
         journal = Journal(output_at(self.dest, self.dest_options))
         known = journal.counted()
-        numbers = [number for number in range(len(work.pieces)) if number not in known]
+        numbers = [number for number in range(pieces) if number not in known]
         own = [number for number in numbers if number % part[1] == part[0]]
         others = [number for number in numbers if number % part[1] != part[0]]
-        self._run("counting", work, [CountTask(number) for number in (*own, *others)])
-        found = [journal.count(number) for number in range(len(work.pieces))]
+        self._run("counting", session, [CountTask(number) for number in (*own, *others)])
+        found = [journal.count(number) for number in range(pieces)]
         return [one for one in found if one is not None]
 
     def _cut(self, counts: Sequence[Counted]) -> list[Shard]:
@@ -163,7 +164,7 @@ class Conversion:
         return by(counts, settings.max_records, settings.limit_bytes)
 
     def _shuffled(
-        self, work: Work, shards: Sequence[Shard], counts: Sequence[Counted], part: tuple[int, int]
+        self, session: Session, shards: Sequence[Shard], counts: Sequence[Counted], part: tuple[int, int]
     ) -> list[Task]:
         """Do the first pass; return the tasks of the second."""
         assert self.settings.shuffle is not None
@@ -174,12 +175,12 @@ class Conversion:
         for number, one in enumerate(counts):
             spills.append(SpillTask(number, first, buckets))
             first += one.records
-        self._run("shuffling", work, [*spills[part[0] :], *spills[: part[0]]])
+        self._run("shuffling", session, [*spills[part[0] :], *spills[: part[0]]])
         spans = spans_of(shards, buckets.sizes())
-        return [ShuffledTask(shard, buckets, len(work.pieces), span) for shard, span in zip(shards, spans, strict=True)]
+        return [ShuffledTask(shard, buckets, len(counts), span) for shard, span in zip(shards, spans, strict=True)]
 
-    def _run(self, stage: str, work: Work, tasks: Sequence[Task]) -> None:
-        for done in self.engine.run(work, tasks):
+    def _run(self, stage: str, session: Session, tasks: Sequence[Task]) -> None:
+        for done in session.run(tasks):
             self.progress(stage, done, len(tasks))
 
 
