@@ -15,7 +15,7 @@ from streamfeed.errors import ConfigError, StreamfeedError
 from streamfeed.redaction import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.progress import Progress as Bar
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamfeed.convert.work import Done
     from streamfeed.formats.manifest import Manifest
 
-__all__ = ["main"]
+__all__ = ["main", "options_of", "shown", "told"]
 
 _SIZES = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30}
 _ABOUT = """Converts shards of any format into shards of one, in listed order or shuffled. The bytes of the output are a
@@ -36,11 +36,16 @@ it goes on where it was; index.json is written last."""
 def main(argv: Sequence[str]) -> int:
     """Run the command; return 0, 1 for an error of the data, 2 for one of the settings."""
     arguments = _parser().parse_args(argv)
+    return told(lambda: _run(arguments))
+
+
+def told(run: Callable[[], int]) -> int:
+    """Return what ``run`` does; say its errors and warnings, and return 1 or 2 for an error."""
     logger, handler = logging.getLogger("streamfeed"), logging.StreamHandler()
     handler.setLevel(logging.WARNING)
     logger.addHandler(handler)
     try:
-        return _run(arguments)
+        return run()
     except StreamfeedError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2 if isinstance(error, ConfigError) else 1
@@ -53,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
-    with _shown(quiet=arguments.quiet) as progress:
+    with shown(quiet=arguments.quiet) as progress:
         conversion = _conversion(arguments, progress)
         manifest: Manifest | None = None
         if arguments.finish:
@@ -75,7 +80,7 @@ def _conversion(arguments: argparse.Namespace, progress: Progress) -> Conversion
         arguments.source.split(",") if arguments.list else arguments.source,
         text=arguments.text,
         format=arguments.format,
-        storage_options=_options(arguments.source_options),
+        storage_options=options_of(arguments.source_options),
         config=arguments.config_name,
         split=arguments.split,
     )
@@ -84,7 +89,7 @@ def _conversion(arguments: argparse.Namespace, progress: Progress) -> Conversion
         arguments.dest,
         _settings(arguments),
         _engine(arguments),
-        _options(arguments.dest_options),
+        options_of(arguments.dest_options),
         arguments.overwrite,
         progress,
     )
@@ -167,7 +172,8 @@ def _part(text: str) -> tuple[int, int]:
     return int(index) - 1, int(count)
 
 
-def _options(text: str | None) -> dict[str, object] | None:
+def options_of(text: str | None) -> dict[str, object] | None:
+    """Return a store's options, given as JSON."""
     if text is None:
         return None
     try:
@@ -180,7 +186,7 @@ def _options(text: str | None) -> dict[str, object] | None:
 
 
 @contextmanager
-def _shown(*, quiet: bool) -> Iterator[Progress]:
+def shown(*, quiet: bool) -> Iterator[Progress]:
     """Return a context with what shows progress: a bar, records and MB a second."""
     from rich.console import Console
     from rich.progress import (
@@ -233,8 +239,8 @@ def _summary(manifest: Manifest, dest: str, seconds: float) -> None:
     nbytes = sum(shard.counted.nbytes for shard in manifest.shards)
     seconds = max(seconds, 1e-3)
     Console(stderr=True, highlight=False, soft_wrap=True).print(
-        f"{redact(dest)}: {len(manifest.shards):,} shard(s) of {manifest.format}, {manifest.records:,} records{tokens}; "
-        f"{manifest.size / 1e6:,.1f} MB stored, {manifest.records / seconds:,.0f} records/s, "
+        f"{redact(dest)}: {len(manifest.shards):,} shard(s) of {manifest.format}, {manifest.records:,} records"
+        f"{tokens}; {manifest.size / 1e6:,.1f} MB stored, {manifest.records / seconds:,.0f} records/s, "
         f"{nbytes / seconds / 1e6:,.1f} MB/s",
         markup=False,
     )

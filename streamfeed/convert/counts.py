@@ -10,6 +10,7 @@ from streamfeed.formats.marks import Counted, Mark
 from streamfeed.formats.parquet import row_groups
 from streamfeed.formats.protocol import WHOLE, Cursor, Extent
 from streamfeed.formats.samples import index_of
+from streamfeed.formats.tokens import token_batches
 
 if TYPE_CHECKING:
     from streamfeed.storage.files import ShardFile
@@ -27,6 +28,8 @@ def count(file: ShardFile, kind: str, extent: Extent = WHOLE) -> Counted:
     """
     if kind == "parquet":
         return _by_groups(row_groups(file), extent)
+    if kind == "tokens":
+        return _by_groups([(one.documents, one.nbytes, one.begin) for one in token_batches(file)], extent)
     if kind == "tar" and extent == WHOLE:
         return _by_headers(file)
     spacing = max(_SPACING, file.size // _MOST_MARKS)
@@ -58,14 +61,16 @@ def _by_headers(file: ShardFile) -> Counted:
     return Counted(len(index.samples), nbytes, tuple(marks or [Mark(0, 0, 0, 0)]))
 
 
-def _by_groups(groups: list[tuple[int, int]], extent: Extent) -> Counted:
+def _by_groups(groups: list[tuple[int, int, int]], extent: Extent) -> Counted:
     marks: list[Mark] = []
+    places: list[int] = []
     records = nbytes = 0
     stop = len(groups) if extent.stop < 0 else extent.stop
     for group in range(extent.start, stop):
-        rows, size = groups[group]
+        rows, size, begin = groups[group]
         if rows:
             marks.append(Mark(records, nbytes, group, 0))
+            places.append(begin)
         records += rows
         nbytes += size
-    return Counted(records, nbytes, tuple(marks or [Mark(0, 0, 0, 0)]))
+    return Counted(records, nbytes, tuple(marks or [Mark(0, 0, 0, 0)]), tuple(places))

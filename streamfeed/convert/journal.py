@@ -10,7 +10,8 @@ import orjson
 from streamfeed.errors import ConfigError, CorruptShardError
 from streamfeed.formats.manifest import MANIFEST, Manifest, ShardEntry
 from streamfeed.formats.marks import Counted
-from streamfeed.storage.output import LocalOutput, digest_of
+from streamfeed.storage.output import LocalOutput
+from streamfeed.storage.sums import sums_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -136,7 +137,7 @@ class Journal:
         if not isinstance(self.output, LocalOutput):
             return noted.entry if placed.version == noted.version else None
         with self.output.open(noted.entry.name) as file:
-            return noted.entry if digest_of(file) == noted.entry.sha256 else None
+            return noted.entry if sums_of(file, placed.size) == noted.entry.sums else None
 
     def finish(self, manifest: Manifest) -> None:
         """Write the manifest, and remove the journal."""

@@ -9,16 +9,17 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from streamfeed.convert.writers import Thinned, Written
+from streamfeed.convert.counts import count
+from streamfeed.convert.writers import Written
 from streamfeed.encode.objectives.build import build_objective
 from streamfeed.encode.objectives.protocol import TextObjective
 from streamfeed.errors import ConfigError
 from streamfeed.formats.code_points import MOST_IDS
 from streamfeed.formats.fields import text_of
-from streamfeed.formats.marks import Mark
 from streamfeed.formats.protocol import Bad
 from streamfeed.formats.tokens import HASH, META, batch_hash
 from streamfeed.objectives import Lm
+from streamfeed.storage.files import ShardFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +53,7 @@ class TokenWriter:
         self._samples = _encoder(spec, settings.verdict)
         self._shown = shown
         self._text = settings.text
+        self._path = path
         self._dtype = np.min_scalar_type(max(0, spec.vocab_size - 1))
         said = {"tokenizer": spec.fingerprint, "vocabulary": spec.vocab_size, "name": spec.name}
         kind = pa.large_list(pa.from_numpy_dtype(self._dtype))
@@ -61,8 +63,7 @@ class TokenWriter:
         self._texts: list[str | None] = []
         self._waiting = 0
         self._documents: list[Any] = []  # ids of a document, None where it is null
-        self._held = self._batches = self._records = self._tokens = self._nbytes = 0
-        self._marks = Thinned()
+        self._held = self._tokens = 0
 
     def add(self, rows: Rows, origin: Origin) -> None:
         """Encode the next rows."""
@@ -99,13 +100,9 @@ class TokenWriter:
         null = np.asarray([one is None for one in documents], dtype=np.bool_)
         mask = pa.array(null) if null.any() else None
         ids = pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(flat), mask=mask)
-        self._marks.add(Mark(self._records, self._nbytes, self._batches, 0))
         batch = pa.record_batch([ids], schema=self._schema)
         self._writer.write_batch(batch, custom_metadata={HASH: batch_hash(ids)})
-        self._batches += 1
-        self._records += len(documents)
         self._tokens += self._held
-        self._nbytes += flat.nbytes
         self._held = 0
 
     def close(self) -> Written:
@@ -116,7 +113,7 @@ class TokenWriter:
             self._batch()
         self._writer.close()
         self._file.close()
-        return Written(self._marks.counted(self._records, self._nbytes), self._tokens)
+        return Written(count(ShardFile(str(self._path), self._path.stat().st_size), "tokens"), self._tokens)
 
     def abandon(self) -> None:
         """Close the file."""

@@ -17,8 +17,9 @@ from streamfeed.convert.writers import JsonLinesWriter, TarShardWriter
 from streamfeed.errors import ReadError
 from streamfeed.formats.manifest import ShardEntry
 from streamfeed.formats.protocol import WHOLE, Cursor, Extent
-from streamfeed.storage.output import digest_of, output_at
+from streamfeed.storage.output import output_at
 from streamfeed.storage.store import Store
+from streamfeed.storage.sums import sums_of
 from streamfeed.storage.urls import redact
 
 if TYPE_CHECKING:
@@ -59,13 +60,14 @@ class Work:
 class Done(NamedTuple):
     """What a task did: ``records`` and bytes, of the source's and as stored; ``shards`` were finished by it or before.
 
-    ``kept`` of the shards were there already.
+    ``kept`` of the shards were there already. ``problems``: what a check found, as it tells them.
     """
 
     records: int = 0
     nbytes: int = 0
     shards: tuple[tuple[int, ShardEntry], ...] = ()
     kept: int = 0
+    problems: tuple[tuple[str, ...], ...] = ()
 
 
 class Task:
@@ -211,8 +213,9 @@ class Worker:
                 written = writer.close()
             finally:
                 writer.abandon()
-            with path.open("rb") as file:
-                entry = ShardEntry(name, path.stat().st_size, digest_of(file), written.counted, written.tokens)
+            size = path.stat().st_size
+            with path.open("rb", buffering=0) as file:
+                entry = ShardEntry(name, size, sums_of(file, size), written.counted, written.tokens)
             assert entry.counted.records == shard.records, "a shard has other records than were cut for it"
             placed = output.place(path, name)
         self.journal.note(shard.number, entry, placed)

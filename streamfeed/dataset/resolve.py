@@ -11,6 +11,7 @@ from streamfeed.errors import ConfigError
 from streamfeed.formats.detect import make_format
 from streamfeed.plan.carried import CarriedMap
 from streamfeed.plan.fingerprint import asked_of, differences, fingerprint, source_print
+from streamfeed.plan.indexed import Indexed
 from streamfeed.plan.listed import Listed, listed_source
 from streamfeed.plan.plan import Plan, Rules, SourcePlan
 from streamfeed.plan.shapes import objective_shape, read_shape
@@ -50,6 +51,8 @@ class _Look(NamedTuple):
     listed: list[Listed]
     split: Split
     retries: int
+    indexed: tuple[str, ...]
+    """for each source, a hash of what a manifest told of its shards, empty where none was used"""
 
 
 class Resolved:
@@ -84,11 +87,11 @@ class Resolved:
                     "made for as many"
                 )
             return self._given
-        split = self._look.split
+        split, indexed = self._look.split, self._look.indexed
         if lanes not in {None, split.lanes}:
             stores = [Store(source.storage_options, policy=source.retry) for source in self.config.sources]
-            split = _split(self.config, stores, self._look.listed, lanes)
-        return _plan(self.config, self.tokenizer, self._look.listed, split)
+            split, indexed = _split(self.config, stores, self._look.listed, lanes)
+        return _plan(self.config, self.tokenizer, self._look.listed, split, indexed)
 
 
 def _look(config: StreamConfig) -> _Look:
@@ -98,37 +101,52 @@ def _look(config: StreamConfig) -> _Look:
         listed_source(source, _shape(source, config), store, config.hold_out)
         for source, store in zip(config.sources, stores, strict=True)
     ]
-    split = _split(config, stores, listed, None)
-    return _Look(listed, split, sum(store.stats.retries for store in stores))
+    split, indexed = _split(config, stores, listed, None)
+    return _Look(listed, split, sum(store.stats.retries for store in stores), indexed)
 
 
-def _split(config: StreamConfig, stores: Sequence[Store], listed: Sequence[Listed], lanes: int | None) -> Split:
-    splitters = [
-        _splitter(_shape(source, config), store, found.table)
-        for source, store, found in zip(config.sources, stores, listed, strict=True)
-    ]
+def _split(
+    config: StreamConfig, stores: Sequence[Store], listed: Sequence[Listed], lanes: int | None
+) -> tuple[Split, tuple[str, ...]]:
+    """Return how sources are cut, and for each a hash of what manifests beside its shards told for that."""
     tables = [found.table for found in listed]
-    return split_sources(tables, splitters, lanes or config.lanes, finite=config.epochs is not None)
+    indexes = [Indexed(table, store.options) for table, store in zip(tables, stores, strict=True)]
+    splitters = [
+        _splitter(_shape(source, config), store, table, index)
+        for source, store, table, index in zip(config.sources, stores, tables, indexes, strict=True)
+    ]
+    split = split_sources(tables, splitters, lanes or config.lanes, finite=config.epochs is not None)
+    return split, tuple(index.digest for index in indexes)
 
 
 def _shape(source: Source, config: StreamConfig) -> Shape:
     return read_shape(source, config.objective, config.hold_out)
 
 
-def _splitter(shape: Shape, store: Store, table: ShardTable) -> Splitter:
-    """Return the function that cuts a shard of a source."""
+def _splitter(shape: Shape, store: Store, table: ShardTable, indexed: Indexed) -> Splitter:
+    """Return the function that cuts a shard of a source: by the manifest beside it, else by its format."""
 
     def split(shard: int, max_bytes: int) -> list[Piece] | None:
+        told = indexed.pieces(shard, max_bytes)
+        if told is not None:
+            return told
         file = store.file(table.url(shard), int(table.sizes[shard]), table.version(shard))
         return make_format(table.kind(shard), shape).split(file, max_bytes)
 
     return split
 
 
-def _plan(config: StreamConfig, tokenizer: TokenizerSpec, listed: Sequence[Listed], split: Split) -> Plan:
+def _plan(
+    config: StreamConfig,
+    tokenizer: TokenizerSpec,
+    listed: Sequence[Listed],
+    split: Split,
+    indexed: Sequence[str],
+) -> Plan:
     prints = [
         source_print(source, found.names, found.table.sizes.tolist(), found.kinds)
-        for source, found in zip(config.sources, listed, strict=True)
+        | ({"index": digest} if digest else {})
+        for source, found, digest in zip(config.sources, listed, indexed, strict=True)
     ]
     return Plan(
         sources=[
@@ -176,9 +194,9 @@ def fit_plan(plan: Plan, config: StreamConfig, tokenizer: TokenizerSpec) -> Plan
     """
     prints: list[dict[str, Any]] = list(plan.fingerprint["sources"])
     if len(prints) == len(config.sources):  # else the differences name the two numbers
-        shards = ("shards", "bytes", "hash")
+        shards = ("shards", "bytes", "hash", "index")
         prints = [
-            {name: old[name] for name in shards} | asked_of(source)
+            {name: old[name] for name in shards if name in old} | asked_of(source)
             for old, source in zip(prints, config.sources, strict=True)
         ]
     else:

@@ -10,6 +10,7 @@ import orjson
 
 from streamfeed.errors import CorruptShardError
 from streamfeed.formats.marks import Counted
+from streamfeed.storage.sums import Sums
 
 __all__ = ["MANIFEST", "Manifest", "ShardEntry"]
 
@@ -23,7 +24,7 @@ _ADVICE = "restore it, or make it again with streamfeed index"
 
 @dataclass(frozen=True, slots=True)
 class ShardEntry:
-    """One shard: its ``name`` relative to the folder, stored bytes, SHA-256, and records with their marks.
+    """One shard: its ``name`` relative to the folder, stored bytes, checksums, and records with their marks.
 
     ``tokens`` is their number where it is known. ``version`` tells the file from one that takes its place (an etag, or
     bytes and time); empty for shards that were made with the manifest, since then it would differ between two runs.
@@ -31,7 +32,7 @@ class ShardEntry:
 
     name: str
     size: int
-    sha256: str
+    sums: Sums
     counted: Counted
     tokens: int | None = None
     version: str = ""
@@ -44,7 +45,7 @@ class ShardEntry:
         return {
             "name": self.name,
             "size": self.size,
-            "sha256": self.sha256,
+            **self.sums._asdict(),
             **self.counted.to_json(),
             **{name: value for name, value in optional.items() if value is not None},
         }
@@ -55,7 +56,7 @@ class ShardEntry:
         return cls(
             str(found["name"]),
             int(found["size"]),
-            str(found["sha256"]),
+            Sums(str(found["sha256"]), int(found["block"]), str(found["crcs"])),
             Counted.from_json(found),
             found.get("tokens"),
             found.get("version", ""),

@@ -22,11 +22,15 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A shard's records, their bytes without compression, and marks in order, the first at its beginning."""
+    """A shard's records, their bytes without compression, and marks in order, the first at its beginning.
+
+    ``places``: the byte of the file where the records behind each mark begin, where ``seek`` is none; it is only told.
+    """
 
     records: int
     nbytes: int
     marks: tuple[Mark, ...] = (Mark(0, 0, 0, 0),)
+    places: tuple[int, ...] = ()
 
     def before(self, record: int) -> Mark:
         """Return the last mark at or before ``record``."""
@@ -52,9 +56,11 @@ class Counted:
 
     def to_json(self) -> dict[str, Any]:
         """Return this as what JSON can say."""
-        return {"records": self.records, "bytes": self.nbytes, "marks": [list(mark) for mark in self.marks]}
+        said = {"records": self.records, "bytes": self.nbytes, "marks": [list(mark) for mark in self.marks]}
+        return {**said, "places": list(self.places)} if self.places else said
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Self:
         """Return what :meth:`to_json` gave."""
-        return cls(found["records"], found["bytes"], tuple(Mark(*mark) for mark in found["marks"]))
+        marks = tuple(Mark(*mark) for mark in found["marks"])
+        return cls(found["records"], found["bytes"], marks, tuple(found.get("places", ())))

@@ -109,12 +109,18 @@ class Parquet:
         return _TextColumn(self._text.text or "text") if self._text.plain else _RecordColumns(self._text)
 
 
-def row_groups(file: ShardFile) -> list[tuple[int, int]]:
-    """Return the rows of every row group, and the bytes that they are without compression; reads the footer."""
+def row_groups(file: ShardFile) -> list[tuple[int, int, int]]:
+    """Return for every row group its rows, its bytes without compression, and the byte where it begins.
+
+    Reads the footer.
+    """
     with closing(file.open()) as raw:
         meta = _open(raw, file).metadata
         groups = [meta.row_group(group) for group in range(meta.num_row_groups)]
-        return [(group.num_rows, group.total_byte_size) for group in groups]
+        return [
+            (group.num_rows, group.total_byte_size, _stored(group.column(0))[0] if group.num_columns else 0)
+            for group in groups
+        ]
 
 
 class _TextColumn:

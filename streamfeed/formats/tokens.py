@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from streamfeed.formats.shape import Shape
     from streamfeed.storage.files import ShardFile
 
-__all__ = ["FIELD", "HASH", "META", "TokenHead", "Tokens", "batch_hash", "token_head"]
+__all__ = ["FIELD", "HASH", "META", "TokenBatch", "TokenHead", "Tokens", "batch_hash", "token_batches", "token_head"]
 
 FIELD = "tokens"
 """The field of a record that holds its ids; see :mod:`streamfeed.formats.code_points`."""
@@ -103,6 +103,25 @@ def token_head(file: ShardFile) -> TokenHead:
     """Return what a shard says of itself; reads its footer. Raises :class:`CorruptShardError`."""
     with closing(file.open()) as raw:
         return _opened(raw, file)[1]
+
+
+class TokenBatch(NamedTuple):
+    """A batch of a shard: its documents, their tokens, the bytes that these take, and the byte where it begins."""
+
+    documents: int
+    tokens: int
+    nbytes: int
+    begin: int
+
+
+def token_batches(file: ShardFile) -> list[TokenBatch]:
+    """Return every batch, checked; reads them all. Raises as reading does."""
+    with closing(file.open()) as raw:
+        raw.expect(0, file.size)
+        begins = [block.begin for block in blocks_of_footer(raw, file)[1]]
+        batches, _ = _opened(raw, file)
+        found = ((_batch(batches, number, file), begin) for number, begin in enumerate(begins))
+        return [TokenBatch(len(ids), len(ids.flatten()), ids.flatten().nbytes, begin) for ids, begin in found]
 
 
 def batch_hash(ids: Any) -> bytes:  # noqa: ANN401

@@ -7,7 +7,6 @@ leaves is whole however it ends, and what a loss of power takes, a checksum show
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import tempfile
@@ -25,7 +24,7 @@ from streamfeed.storage.urls import is_remote, redact
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["LocalOutput", "Output", "Placed", "RemoteOutput", "digest_of", "output_at"]
+__all__ = ["LocalOutput", "Output", "Placed", "RemoteOutput", "output_at"]
 
 T = TypeVar("T")
 
@@ -48,6 +47,9 @@ class Output(Protocol):
 
     shown: str
     """its redacted URL, for messages"""
+
+    def url(self, name: str) -> str:
+        """Return what opens ``name``: a path, or a URL."""
 
     def names(self) -> dict[str, int]:
         """Return the bytes of all files in the folder, by name; of a folder that is not there, none."""
@@ -82,11 +84,6 @@ def output_at(url: str, options: Mapping[str, Any] | None = None) -> Output:
     return RemoteOutput(url, options) if is_remote(url) else LocalOutput(Path(url.removeprefix("file://")))
 
 
-def digest_of(file: BinaryIO) -> str:
-    """Return the SHA-256 of a file from its position on, in hex."""
-    return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
-
-
 class LocalOutput:
     """A folder on a disk. ``work`` is the name of a folder in it where files are made, so that a rename is one."""
 
@@ -94,6 +91,10 @@ class LocalOutput:
         self.folder = folder.expanduser().absolute()
         self.shown = str(self.folder)
         self._tmp = self.folder / work / "tmp"
+
+    def url(self, name: str) -> str:
+        """Return the path of ``name``."""
+        return str(self.folder / name)
 
     def names(self) -> dict[str, int]:
         """Return the bytes of all files; see :class:`Output`."""
@@ -173,6 +174,10 @@ class RemoteOutput:
         self._policy = policy or RetryPolicy()
         self._retrier = Retrier(self._policy, ReadStats())
         self._objects = url.partition("://")[0].lower() in _OBJECTS
+
+    def url(self, name: str) -> str:
+        """Return the URL of ``name``."""
+        return f"{self._url}/{name}"
 
     def names(self) -> dict[str, int]:
         """Return the bytes of all files; see :class:`Output`."""
