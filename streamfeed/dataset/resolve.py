@@ -14,7 +14,7 @@ from streamfeed.plan.fingerprint import asked_of, differences, fingerprint, sour
 from streamfeed.plan.indexed import Indexed
 from streamfeed.plan.listed import Listed, listed_source
 from streamfeed.plan.plan import Plan, Rules, SourcePlan
-from streamfeed.plan.shapes import objective_shape, read_shape
+from streamfeed.plan.shapes import objective_shape, read_shape, token_shape
 from streamfeed.plan.split import Split, Splitter, split_sources
 from streamfeed.storage.store import Store
 from streamfeed.storage.urls import redact
@@ -119,7 +119,10 @@ def _split(
     return split, tuple(index.digest for index in indexes)
 
 
-def _shape(source: Source, config: StreamConfig) -> Shape:
+def _shape(source: Source, config: StreamConfig, tokenizer: str | None = None) -> Shape:
+    """Return what is read of a source; with ``tokenizer``, the print of one, its shards are tokens."""
+    if tokenizer is not None:
+        return token_shape(source, config.objective, config.hold_out, tokenizer)
     return read_shape(source, config.objective, config.hold_out)
 
 
@@ -153,7 +156,7 @@ def _plan(
             SourcePlan(
                 found.table,
                 units,
-                _shape(source, config),
+                _shape(source, config, tokenizer.fingerprint if "tokens" in found.kinds else None),
                 source.weight,
                 source.storage_options,
                 source.retry,

@@ -13,7 +13,10 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["MOST_IDS", "ids_of", "text_of_ids"]
+__all__ = ["FIELD", "MOST_IDS", "ids_of", "text_of_ids"]
+
+FIELD = "tokens"
+"""The field of a record that holds its ids."""
 
 _SHIFT = 0x100
 _GAP, _GAP_END = 0xD800, 0xE000

@@ -16,7 +16,7 @@ import xxhash
 
 from streamfeed.errors import ConfigError, CorruptShardError, FieldError
 from streamfeed.formats.arrow_messages import blocks_of_footer
-from streamfeed.formats.code_points import text_of_ids
+from streamfeed.formats.code_points import FIELD, text_of_ids
 from streamfeed.formats.protocol import Chunk, Cursor, Extent, Piece, Value
 
 if TYPE_CHECKING:
@@ -27,10 +27,7 @@ if TYPE_CHECKING:
     from streamfeed.formats.shape import Shape
     from streamfeed.storage.files import ShardFile
 
-__all__ = ["FIELD", "HASH", "META", "TokenBatch", "TokenHead", "Tokens", "batch_hash", "token_batches", "token_head"]
-
-FIELD = "tokens"
-"""The field of a record that holds its ids; see :mod:`streamfeed.formats.code_points`."""
+__all__ = ["HASH", "META", "TokenBatch", "TokenHead", "Tokens", "batch_hash", "token_batches", "token_head"]
 
 META = b"streamfeed"
 HASH = b"xxh3"
@@ -56,10 +53,9 @@ class Tokens:
     name = "tokens"
 
     def __init__(self, shape: Shape) -> None:
-        strange = [field.name or field.key for field in shape.fields if field.key != FIELD]
-        if strange or not shape.fields:
-            name = strange[0] if strange else shape.text
-            raise ConfigError(f"shards of tokens have no field {name!r}: they are documents of ids, for Lm() alone")
+        strange = next((field.name or field.key for field in shape.fields if field.key != FIELD), shape.text)
+        if strange not in {None, "text"}:
+            raise ConfigError(f"shards of tokens have no field {strange!r}: a record is a document of ids")
         self._tokenizer = shape.tokenizer
 
     def split(self, file: ShardFile, max_bytes: int) -> list[Piece] | None:

@@ -60,7 +60,9 @@ def listed_source(source: Source, shape: Shape, store: Store, hold_out: HoldOut 
     )
     if not any(listing.sizes):
         raise SourceError(f"{shown}: all {len(listing.sizes)} shards are empty (0 bytes)")
-    for kind in set(kinds) - {"parquet", "arrow"}:  # which take any field, and tens of megabytes to import
+    if "tokens" in kinds and len(set(kinds)) > 1:
+        raise SourceError(f"{shown} holds shards of tokens beside others; give these a source of their own")
+    for kind in set(kinds) - {"parquet", "arrow", "tokens"}:  # which take any field, and tens of megabytes to import
         make_format(kind, shape)  # refuses what cannot work before any worker starts
     table = ShardTable.build(listing.urls, listing.sizes, kinds, listing.versions)
     return Listed(table, listing.names, kinds)
