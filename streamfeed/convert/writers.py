@@ -158,4 +158,6 @@ class TarShardWriter:
 
     def abandon(self) -> None:
         """Close the file."""
-        self._file.close()
+        if not self._file.closed:
+            self._archive.close()
+            self._file.close()
