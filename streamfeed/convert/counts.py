@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from streamfeed.convert.reading import WholeRecords
 from streamfeed.formats.marks import Counted, Mark
 from streamfeed.formats.parquet import row_groups
-from streamfeed.formats.protocol import WHOLE, Cursor, Extent
+from streamfeed.formats.protocol import WHOLE, Extent
 from streamfeed.formats.samples import index_of
 from streamfeed.formats.tokens import token_batches
 
@@ -35,12 +35,12 @@ def count(file: ShardFile, kind: str, extent: Extent = WHOLE) -> Counted:
     spacing = max(_SPACING, file.size // _MOST_MARKS)
     marks: list[Mark] = []
     records = nbytes = 0
-    for part in WholeRecords(kind).read(file, extent, Cursor()):
+    for part in WholeRecords(kind).sizes(file, extent):
         if not marks:
             marks.append(Mark(0, 0, part.seek, part.skip))
         elif part.seek != marks[-1].seek and nbytes - marks[-1].nbytes >= spacing:
             marks.append(Mark(records, nbytes, part.seek, part.skip))
-        records += len(part.rows)
+        records += part.records
         nbytes += part.nbytes
     return Counted(records, nbytes, tuple(marks or [Mark(0, 0, 0, 0)]))
 

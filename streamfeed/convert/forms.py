@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import orjson
 import pyarrow as pa
 
-from streamfeed.convert.rows import Rows, joined, samples_of, texts_of
+from streamfeed.convert.rows import Rows, joined, samples_of
 from streamfeed.convert.schema import MixedTypesError, table_of
 from streamfeed.convert.tars import record_of
 from streamfeed.errors import RecordError
@@ -65,7 +65,7 @@ class Shown:
                     origin.fail(index, bad.cause, bad.advice)
             return found
         found = (
-            [_loaded(line) for line in texts_of(rows)]
+            [_loaded(line) for line in rows.texts]
             if rows.form == "json"
             else [record_of(sample, self._text) for sample in samples_of(rows)]
         )
@@ -79,7 +79,7 @@ class Shown:
         """Return records as JSON texts without a newline; what is JSON already stays as it is written."""
         if rows.form == "json":
             self.dicts(rows, origin)
-            return [line.strip() for line in texts_of(rows)]
+            return [line.strip() for line in rows.texts]
         return [self.line(record, origin, index) for index, record in enumerate(self.dicts(rows, origin))]
 
     def line(self, record: Mapping[str, object], origin: Origin, index: int = 0) -> bytes:

@@ -25,7 +25,16 @@ if TYPE_CHECKING:
     from streamfeed.formats.compressed import Compression
     from streamfeed.storage.files import ShardFile
 
-__all__ = ["Part", "WholeRecords"]
+__all__ = ["Part", "Size", "WholeRecords"]
+
+
+class Size(NamedTuple):
+    """Consecutive records: how many from cursor ``(seek, skip)`` on, and their bytes as those of :class:`Part`."""
+
+    seek: int
+    skip: int
+    records: int
+    nbytes: int
 
 
 class Part(NamedTuple):
@@ -66,6 +75,26 @@ class WholeRecords:
         for chunk in self.format.read(file, extent, cursor):
             if len(chunk.values):
                 yield _part(chunk.seek, chunk.skip, chunk.values, file)
+
+    def sizes(self, file: ShardFile, extent: Extent) -> Iterator[Size]:
+        """Yield the records of ``extent`` without looking at them: how many there are, and where."""
+        for chunk in self.format.read(file, extent, Cursor()):
+            values: Any = chunk.values
+            if isinstance(values, BatchRows):
+                nbytes = values.batch.nbytes
+            elif len(values) and isinstance(values[0], bytes):
+                nbytes = sum(map(len, values))
+            else:
+                nbytes = sum(map(_size, values))
+            if len(values):
+                yield Size(chunk.seek, chunk.skip, len(values), nbytes)
+
+
+def _size(value: object) -> int:
+    """Return the bytes of a record that is none of JSON Lines."""
+    if isinstance(value, Sample):
+        return sum(map(len, value.members.values()))
+    return len(value.encode()) if isinstance(value, str) else 0
 
 
 def _format(kind: str, text: str) -> Format:

@@ -9,7 +9,6 @@ Three forms, so that nothing is taken apart that is not looked at:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["SAMPLES", "Form", "Rows", "Sample", "joined", "json_rows", "sample_rows", "samples_of", "texts_of"]
+__all__ = ["SAMPLES", "Form", "Rows", "Sample", "joined", "json_rows", "sample_rows", "samples_of"]
 
 Form = Literal["json", "samples", "columns"]
 
@@ -38,33 +37,54 @@ class Sample(NamedTuple):
     members: dict[str, bytes]
 
 
-@dataclass(frozen=True, slots=True)
 class Rows:
-    """Consecutive records of one form; ``batch`` is an Arrow ``RecordBatch``."""
+    """Consecutive records of one form: an Arrow ``RecordBatch``, which is made of JSON texts when it is asked for."""
 
-    form: Form
-    batch: Any
+    __slots__ = ("_batch", "_texts", "form")
+
+    def __init__(self, form: Form, batch: Any, texts: list[bytes] | None = None) -> None:  # noqa: ANN401
+        self.form = form
+        self._batch = batch
+        self._texts = texts
 
     def __len__(self) -> int:
-        return int(self.batch.num_rows)
+        return int(self._batch.num_rows) if self._texts is None else len(self._texts)
+
+    @property
+    def batch(self) -> Any:  # noqa: ANN401
+        """The rows in Arrow's memory."""
+        if self._batch is None:
+            self._batch = pa.RecordBatch.from_arrays([pa.array(self._texts, pa.large_binary())], schema=_JSON)
+        return self._batch
+
+    @property
+    def texts(self) -> list[bytes]:
+        """The JSON texts of rows of the form ``json``."""
+        if self._texts is None:
+            self._texts = _bytes_of(self._batch.column(0))
+        return self._texts
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the rows take in memory, about."""
+        return int(self._batch.nbytes) if self._texts is None else sum(map(len, self._texts))
 
     def part(self, start: int, stop: int) -> Rows:
         """Return rows ``start`` to ``stop - 1``, without a copy."""
-        return Rows(self.form, self.batch.slice(start, stop - start))
+        if self._texts is not None:
+            return Rows(self.form, None, self._texts[start:stop])
+        return Rows(self.form, self._batch.slice(start, stop - start))
 
     def take(self, order: NDArray[np.int64]) -> Rows:
         """Return the rows with these numbers, in their order; copies them."""
-        return Rows(self.form, self.batch.take(pa.array(order)))
+        if self._texts is not None:
+            return Rows(self.form, None, [self._texts[index] for index in order.tolist()])
+        return Rows(self.form, self._batch.take(pa.array(order)))
 
 
-def json_rows(lines: Sequence[bytes]) -> Rows:
+def json_rows(lines: list[bytes]) -> Rows:
     """Return rows of JSON texts."""
-    return Rows("json", pa.RecordBatch.from_arrays([pa.array(lines, pa.large_binary())], schema=_JSON))
-
-
-def texts_of(rows: Rows) -> list[bytes]:
-    """Return the JSON texts of rows of the form ``json``."""
-    return _bytes_of(rows.batch.column(0))
+    return Rows("json", None, lines)
 
 
 def sample_rows(samples: Sequence[Sample]) -> Rows:

@@ -105,7 +105,7 @@ class SpillTask(Task):
         segments: list[dict[str, list[int]]] = []
         for rows, origin in worker.piece(self.piece, Cursor()):
             held.append((rows, origin))
-            size += rows.batch.nbytes
+            size += rows.nbytes
             if size >= SEGMENT_BYTES:
                 done += self._segment(worker, held, done, segments)
                 nbytes, held, size = nbytes + size, [], 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import zstandard
@@ -12,6 +13,7 @@ from streamfeed.formats.marks import Counted, Mark
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import BinaryIO
 
     from streamfeed.convert.forms import Origin, Shown
     from streamfeed.convert.rows import Rows
@@ -22,6 +24,9 @@ FRAME = 1 << 20
 """Bytes of lines in a zstd frame: a frame is a way in."""
 
 _LEVEL = 3
+_MODE = 0o644
+_LONGEST = 100  # bytes of a name that a header holds
+_LARGEST = 1 << 33  # bytes of a member whose size eleven octal digits do not hold
 _SPACING = 1 << 20
 _MOST_MARKS = 1000
 
@@ -107,6 +112,37 @@ class JsonLinesWriter:
         self._file.close()
 
 
+class Members:
+    """Adds members to a ``tarfile``, byte for byte as it does, at a fifth of the time where nothing is unusual.
+
+    What a header says beside name and size is always the same here, and the archive needs to remember no member.
+    """
+
+    def __init__(self, archive: tarfile.TarFile) -> None:
+        self._archive = archive
+        self._slowly = archive.addfile
+        empty = tarfile.TarInfo("")
+        empty.mode = _MODE
+        header = bytearray(empty.tobuf(tarfile.GNU_FORMAT))
+        header[148:156] = b" " * 8
+        self._before, self._between, self._behind = bytes(header[100:124]), bytes(header[136:148]), bytes(header[156:])
+        self._rest = sum(header[148:])
+
+    def add(self, member: tarfile.TarInfo, data: BinaryIO) -> None:
+        """Add a member of ``member.size`` bytes."""
+        name = member.name.encode(errors="surrogateescape")
+        if len(name) > _LONGEST or member.size >= _LARGEST:
+            self._slowly(member, data)
+            self._archive.members.clear()  # type: ignore[attr-defined]
+            return
+        front = name.ljust(100, b"\0") + self._before + b"%011o\0" % member.size + self._between
+        checksum = sum(front) + self._rest
+        padding = -member.size % tarfile.BLOCKSIZE
+        written = b"".join((front, b"%06o\0 " % checksum, self._behind, data.read(), bytes(padding)))
+        self._archive.fileobj.write(written)
+        self._archive.offset += len(written)
+
+
 class TarShardWriter:
     """A WebDataset tar by ``webdataset``'s writer, without times and owners: the same records are the same file.
 
@@ -117,9 +153,10 @@ class TarShardWriter:
         from webdataset.writer import TarWriter
 
         self._file = path.open("wb")
-        self._archive = TarWriter(
-            self._file, user="", group="", mode=0o644, encoder=False, mtime=0, format="GNU_FORMAT"
-        )
+        self._archive = TarWriter(self._file, user="", group="", mode=_MODE, encoder=False, mtime=0)
+        self._archive.tarstream.format = tarfile.GNU_FORMAT
+        self._archive.tarstream.fileobj = self._file  # not by way of a stream that cuts all data into 10 kB
+        self._archive.tarstream.addfile = Members(self._archive.tarstream).add
         self._shown = shown
         self._text = text
         self._first = first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import tarfile
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from streamfeed.convert.rows import Sample, sample_rows, samples_of
 from streamfeed.convert.tars import Keys, record_of
+from streamfeed.convert.writers import Members
 from streamfeed.errors import RecordError
 from streamfeed.formats.protocol import Bad
 from streamfeed.formats.samples import sample_of
@@ -91,3 +93,16 @@ def test_samples_come_out_of_arrow_as_they_went_in(samples: list[Sample], start:
     rows = sample_rows(samples)
     assert samples_of(rows) == samples
     assert samples_of(rows.part(min(start, len(rows)), len(rows))) == samples[start:]
+
+
+def test_members_are_written_byte_for_byte_as_tarfile_writes_them() -> None:
+    members = [("a.txt", b"x"), ("k" * 100, b""), ("k" * 101, b"y" * 600), ("ü/é.json", b"{}" * 300), ("b", b"z" * 512)]
+    found, expected = io.BytesIO(), io.BytesIO()
+    for buffer, fast in ((found, True), (expected, False)):
+        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
+            add = Members(archive).add if fast else archive.addfile
+            for name, data in members:
+                member = tarfile.TarInfo(name)
+                member.size, member.mode = len(data), 0o644
+                add(member, io.BytesIO(data))
+    assert found.getvalue() == expected.getvalue()
