@@ -36,6 +36,9 @@ CURSOR_KINDS = tuple(kind for kind in KINDS if kind not in {"arrow", "tar.gz", "
 TOPOLOGY_KINDS = tuple(kind for kind in CURSOR_KINDS if kind != "csv")
 """Kinds for the oracle that takes longest; ``csv`` is cut into strides as ``jsonl.gz`` is."""
 
+TOKENS = "tokens"
+"""Shards of tokens, of the small tokenizer of the suite: streams read them, and tests of texts cannot."""
+
 ALL_KINDS = (*KINDS, *MORE_KINDS)
 SEEKABLE = ("jsonl", "parquet", "tar", "arrow", "arrows", "lines")
 """Kinds whose shards can be split."""
@@ -43,7 +46,7 @@ SEEKABLE = ("jsonl", "parquet", "tar", "arrow", "arrows", "lines")
 NO_NULLS = ("csv", "tsv", "lines")
 """Formats that cannot tell a null from an empty text: it is written as one."""
 
-FIELDS: dict[str, str] = {kind: "json.text" if kind.startswith("tar") else "text" for kind in ALL_KINDS}
+FIELDS: dict[str, str] = {kind: "json.text" if kind.startswith("tar") else "text" for kind in (*ALL_KINDS, TOKENS)}
 """A field for each kind that also reads nulls; ``None`` reads all kinds where no text is null."""
 
 FORCED = {kind: "lines" for kind in ALL_KINDS if kind.startswith("lines")}
@@ -103,7 +106,11 @@ def write_shard(kind: str, path: Path, texts: Sequence[str | None], *, parts: in
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     name, _, packing = kind.partition(".")
-    if name == "parquet":
+    if name == TOKENS:
+        from tests.token_shards import write_tokens
+
+        write_tokens(path, texts, parts)
+    elif name == "parquet":
         _write_parquet(path, texts, parts, first)
     elif name in {"arrow", "arrows"}:
         _write_arrow(path, texts, parts, first, stream=name == "arrows")

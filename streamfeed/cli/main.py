@@ -44,6 +44,24 @@ def _bench(words: Sequence[str]) -> int:
     return bench(words)
 
 
+def _convert(words: Sequence[str]) -> int:
+    from streamfeed.cli.convert import main as convert
+
+    return convert(words)
+
+
+def _index(words: Sequence[str]) -> int:
+    from streamfeed.cli.shards import index
+
+    return index(words)
+
+
+def _verify(words: Sequence[str]) -> int:
+    from streamfeed.cli.shards import verify
+
+    return verify(words)
+
+
 def _usage() -> str:
     lines = [f"  {name:<12}{text}" for name, (text, _) in _COMMANDS.items()]
     return "usage: streamfeed COMMAND [--help | FLAGS]\n\ncommands:\n" + "\n".join(lines) + "\n"
@@ -53,4 +71,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[Sequence[str]], int]]] = {
     "train": ("train a language model or a classifier on a stream; without flags: the demo", _train),
     "inspect": ("show what the first rows of a stream decode to, without a model", _inspect),
     "bench": ("measure how fast a stream is, what each stage costs, and whether a GPU would wait for it", _bench),
+    "convert": ("convert shards into shards of another format, exactly", _convert),
+    "index": ("write the manifest of shards that are there already", _index),
+    "verify": ("hold shards against their manifest", _verify),
 }

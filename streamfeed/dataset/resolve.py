@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from streamfeed.encode.objectives.build import has_flags, has_values, uses_engine
 from streamfeed.encode.spec import tokenizer_spec
-from streamfeed.errors import ConfigError, SourceError
-from streamfeed.formats.detect import make_format, sniff
-from streamfeed.formats.hub_shards import fitted
-from streamfeed.formats.saved import without_saved_files
+from streamfeed.errors import ConfigError
+from streamfeed.formats.detect import make_format
 from streamfeed.plan.carried import CarriedMap
 from streamfeed.plan.fingerprint import asked_of, differences, fingerprint, source_print
-from streamfeed.plan.hold_out import shards_read
+from streamfeed.plan.indexed import Indexed
+from streamfeed.plan.listed import Listed, listed_source
 from streamfeed.plan.plan import Plan, Rules, SourcePlan
-from streamfeed.plan.shapes import objective_shape, read_shape
-from streamfeed.plan.shards import ShardTable
+from streamfeed.plan.shapes import objective_shape, read_shape, token_shape
 from streamfeed.plan.split import Split, Splitter, split_sources
 from streamfeed.storage.store import Store
 from streamfeed.storage.urls import redact
@@ -27,15 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from streamfeed.config import HoldOut, Source, StreamConfig
+    from streamfeed.config import Source, StreamConfig
     from streamfeed.encode.tokenizer import TokenizerSpec
     from streamfeed.formats.protocol import Piece
     from streamfeed.formats.shape import Shape
+    from streamfeed.plan.shards import ShardTable
 
 __all__ = ["Once", "Resolved", "fit_plan"]
-
-logger = logging.getLogger(__name__)
-
 
 T = TypeVar("T")
 
@@ -51,20 +45,14 @@ def _here(make: Callable[[], T], /) -> T:
     return make()
 
 
-class _Listed(NamedTuple):
-    """One source's shards, as found; nothing of it is secret, nor bound to a process."""
-
-    table: ShardTable
-    names: Sequence[str]
-    kinds: Sequence[str]
-
-
 class _Look(NamedTuple):
     """What looking at the stores found: all sources' shards, and how they are cut for the config's lanes."""
 
-    listed: list[_Listed]
+    listed: list[Listed]
     split: Split
     retries: int
+    indexed: tuple[str, ...]
+    """for each source, a hash of what a manifest told of its shards, empty where none was used"""
 
 
 class Resolved:
@@ -99,58 +87,76 @@ class Resolved:
                     "made for as many"
                 )
             return self._given
-        split = self._look.split
+        split, indexed = self._look.split, self._look.indexed
         if lanes not in {None, split.lanes}:
             stores = [Store(source.storage_options, policy=source.retry) for source in self.config.sources]
-            split = _split(self.config, stores, self._look.listed, lanes)
-        return _plan(self.config, self.tokenizer, self._look.listed, split)
+            split, indexed = _split(self.config, stores, self._look.listed, lanes)
+        return _plan(self.config, self.tokenizer, self._look.listed, split, indexed)
 
 
 def _look(config: StreamConfig) -> _Look:
     """List all sources and read what cutting them takes."""
     stores = [Store(source.storage_options, policy=source.retry) for source in config.sources]
     listed = [
-        _list(source, _shape(source, config), store, config.hold_out)
+        listed_source(source, _shape(source, config), store, config.hold_out)
         for source, store in zip(config.sources, stores, strict=True)
     ]
-    split = _split(config, stores, listed, None)
-    return _Look(listed, split, sum(store.stats.retries for store in stores))
+    split, indexed = _split(config, stores, listed, None)
+    return _Look(listed, split, sum(store.stats.retries for store in stores), indexed)
 
 
-def _split(config: StreamConfig, stores: Sequence[Store], listed: Sequence[_Listed], lanes: int | None) -> Split:
-    splitters = [
-        _splitter(_shape(source, config), store, found.table)
-        for source, store, found in zip(config.sources, stores, listed, strict=True)
-    ]
+def _split(
+    config: StreamConfig, stores: Sequence[Store], listed: Sequence[Listed], lanes: int | None
+) -> tuple[Split, tuple[str, ...]]:
+    """Return how sources are cut, and for each a hash of what manifests beside its shards told for that."""
     tables = [found.table for found in listed]
-    return split_sources(tables, splitters, lanes or config.lanes, finite=config.epochs is not None)
+    indexes = [Indexed(table, store.options) for table, store in zip(tables, stores, strict=True)]
+    splitters = [
+        _splitter(_shape(source, config), store, table, index)
+        for source, store, table, index in zip(config.sources, stores, tables, indexes, strict=True)
+    ]
+    split = split_sources(tables, splitters, lanes or config.lanes, finite=config.epochs is not None)
+    return split, tuple(index.digest for index in indexes)
 
 
-def _shape(source: Source, config: StreamConfig) -> Shape:
+def _shape(source: Source, config: StreamConfig, tokenizer: str | None = None) -> Shape:
+    """Return what is read of a source; with ``tokenizer``, the print of one, its shards are tokens."""
+    if tokenizer is not None:
+        return token_shape(source, config.objective, config.hold_out, tokenizer)
     return read_shape(source, config.objective, config.hold_out)
 
 
-def _splitter(shape: Shape, store: Store, table: ShardTable) -> Splitter:
-    """Return the function that cuts a shard of a source."""
+def _splitter(shape: Shape, store: Store, table: ShardTable, indexed: Indexed) -> Splitter:
+    """Return the function that cuts a shard of a source: by the manifest beside it, else by its format."""
 
     def split(shard: int, max_bytes: int) -> list[Piece] | None:
+        told = indexed.pieces(shard, max_bytes)
+        if told is not None:
+            return told
         file = store.file(table.url(shard), int(table.sizes[shard]), table.version(shard))
         return make_format(table.kind(shard), shape).split(file, max_bytes)
 
     return split
 
 
-def _plan(config: StreamConfig, tokenizer: TokenizerSpec, listed: Sequence[_Listed], split: Split) -> Plan:
+def _plan(
+    config: StreamConfig,
+    tokenizer: TokenizerSpec,
+    listed: Sequence[Listed],
+    split: Split,
+    indexed: Sequence[str],
+) -> Plan:
     prints = [
         source_print(source, found.names, found.table.sizes.tolist(), found.kinds)
-        for source, found in zip(config.sources, listed, strict=True)
+        | ({"index": digest} if digest else {})
+        for source, found, digest in zip(config.sources, listed, indexed, strict=True)
     ]
     return Plan(
         sources=[
             SourcePlan(
                 found.table,
                 units,
-                _shape(source, config),
+                _shape(source, config, tokenizer.fingerprint if "tokens" in found.kinds else None),
                 source.weight,
                 source.storage_options,
                 source.retry,
@@ -191,9 +197,9 @@ def fit_plan(plan: Plan, config: StreamConfig, tokenizer: TokenizerSpec) -> Plan
     """
     prints: list[dict[str, Any]] = list(plan.fingerprint["sources"])
     if len(prints) == len(config.sources):  # else the differences name the two numbers
-        shards = ("shards", "bytes", "hash")
+        shards = ("shards", "bytes", "hash", "index")
         prints = [
-            {name: old[name] for name in shards} | asked_of(source)
+            {name: old[name] for name in shards if name in old} | asked_of(source)
             for old, source in zip(prints, config.sources, strict=True)
         ]
     else:
@@ -228,30 +234,3 @@ def _asked(source: Source) -> tuple[str | None, ...]:
 
 def _words(asked: Sequence[str | None]) -> str:
     return ", ".join(part for part in (*asked[3:], *asked[:3]) if part)
-
-
-def _list(source: Source, shape: Shape, store: Store, hold_out: HoldOut | None) -> _Listed:
-    found = without_saved_files(store.list(source.uris, source.config, source.split), store)
-    listing, stated = fitted(found, store, source.format)
-    if hold_out is not None and hold_out.by == "shard":
-        read = shards_read(listing.names, hold_out, redact(source.uris[0]))
-        listing, stated = listing.part(read), [stated[index] for index in read]
-    kinds = [
-        kind or sniff(store.file(url, size, version))
-        for kind, url, size, version in zip(stated, listing.urls, listing.sizes, listing.versions, strict=True)
-    ]
-    shown = redact(source.uris[0])
-    counts = ", ".join(f"{count:,} {kind.partition(' ')[0]}" for kind, count in sorted(Counter(kinds).items()))
-    logger.info(
-        "%s: %s, %.1f MB%s",
-        shown if len(source.uris) == 1 else f"{shown} and {len(source.uris) - 1} more",
-        counts,
-        sum(listing.sizes) / 1e6,
-        f"; {listing.ignored:,} hidden or marker files ignored" if listing.ignored else "",
-    )
-    if not any(listing.sizes):
-        raise SourceError(f"{shown}: all {len(listing.sizes)} shards are empty (0 bytes)")
-    for kind in set(kinds) - {"parquet", "arrow"}:  # which take any field, and tens of megabytes to import
-        make_format(kind, shape)  # refuses what cannot work before any worker starts
-    table = ShardTable.build(listing.urls, listing.sizes, kinds, listing.versions)
-    return _Listed(table, listing.names, kinds)

@@ -43,7 +43,7 @@ class RecordReader:
     ) -> None:
         self._raw = raw
         self._file = file
-        self._shape = shape
+        self._shape = shape = shape.all_of(schema.names)
         found = [column_layout(schema, table, column, file.shard) for column in wanted(schema, shape, file.shard)]
         self._layouts = [layout for layout, _ in found]
         self._parents = [parents for _, parents in found]

@@ -20,19 +20,23 @@ if TYPE_CHECKING:
 __all__ = ["CompressedLines", "Compression", "unpacked"]
 
 Compression = Literal["gz", "zst"]
-_STEPS: dict[Compression, Callable[[RawFile, ShardFile, int], Iterator[Step]]] = {"gz": gzip_steps, "zst": zstd_steps}
+_STEPS: dict[Compression, Callable[[RawFile, ShardFile, int, int], Iterator[Step]]] = {
+    "gz": gzip_steps,
+    "zst": zstd_steps,
+}
 
 
-def unpacked(raw: RawFile, file: ShardFile, compression: Compression, start: int = 0) -> Iterator[Step]:
-    """Yield the decompressed bytes from compressed byte ``start`` on; see :class:`Step`."""
-    return _STEPS[compression](raw, file, start)
+def unpacked(raw: RawFile, file: ShardFile, compression: Compression, start: int = 0, stop: int = -1) -> Iterator[Step]:
+    """Yield the decompressed bytes from compressed byte ``start`` on, of frames before ``stop``; see :class:`Step`."""
+    return _STEPS[compression](raw, file, start, stop)
 
 
 class CompressedLines:
     """Reads the records that a decoder finds in lines under ``gz`` or ``zst``.
 
     A cursor's ``seek`` is the compressed byte where a zstd frame begins (0 under gzip), ``skip`` counts as
-    :mod:`streamfeed.formats.pieces` says. The extent is always the whole shard.
+    :mod:`streamfeed.formats.pieces` says. The extent is the whole shard, or zstd frames, as the manifest beside a shard
+    tells them: from one that begins a line to another that does.
     """
 
     def __init__(self, decoder: LineDecoder, compression: Compression) -> None:
@@ -46,21 +50,22 @@ class CompressedLines:
 
     def read(self, file: ShardFile, extent: Extent, cursor: Cursor) -> Iterator[Chunk]:
         """Yield the records from ``cursor`` on; see :class:`Format`."""
-        if extent.start or extent.stop >= 0:
-            raise ValueError(f"a compressed shard is read whole, not as {extent}")
+        if (extent.start or extent.stop >= 0) and self._compression == "gz":
+            raise ValueError(f"a gzip shard is read whole, not as {extent}")
         skip = cursor.skip
+        start = cursor.seek or extent.start
         with closing(file.open()) as raw:
-            raw.expect(cursor.seek, file.size)
-            for run in self._runs(raw, file, cursor.seek):
+            raw.expect(start, file.size if extent.stop < 0 else extent.stop)
+            for run in self._runs(raw, file, start, extent.stop):
                 dropped = min(skip, len(run.lines))
                 skip -= dropped
                 if dropped < len(run.lines):
                     yield self._chunk(run.seek, run.skip + dropped, run.lines[dropped:])
 
-    def _runs(self, raw: RawFile, file: ShardFile, start: int) -> Iterator[Run]:
+    def _runs(self, raw: RawFile, file: ShardFile, start: int, stop: int) -> Iterator[Run]:
         cutter = LineCutter(start, file.shard, blanks=self._decoder.blanks)
         first = start == 0
-        for step in coalesced(unpacked(raw, file, self._compression, start)):
+        for step in coalesced(unpacked(raw, file, self._compression, start, stop)):
             if first:
                 refuse_foreign(step.data, file.shard, f"compressed {self._decoder.what}")
                 first = False

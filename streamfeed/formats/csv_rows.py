@@ -35,6 +35,7 @@ class _Header:
             raise CorruptShardError(file.shard, "byte 0", f"the header is damaged: {found}", "write the shard again")
         names = [name.decode(errors="backslashreplace") for name in found]
         self._count = len(names)
+        shape = shape.all_of(names)
         self._shape = shape
         self._index = _number(names, shape.text or "text", file) if shape.plain else -1
         self._indexes = [_number(names, field.name or field.key, file) for field in shape.fields]

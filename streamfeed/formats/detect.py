@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMATS", "KINDS", "kind_of", "make_format", "sniff"]
 
-FORMATS = ("jsonl", "parquet", "arrow", "tar", "text", "lines", "csv", "tsv")
+FORMATS = ("jsonl", "parquet", "arrow", "tar", "text", "lines", "csv", "tsv", "tokens")
 """What a source's ``format`` may be."""
 
 _PACKED = ("jsonl", "tar", "text", "lines", "csv", "tsv")
@@ -49,6 +49,7 @@ _SUFFIXES = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".tab": "tsv",
+    ".tokens": "tokens",
 }
 _COMPRESSIONS = {".gz": "gz", ".gzip": "gz", ".zst": "zst", ".zstd": "zst"}
 _COMPRESSED_TAR = {".tgz": "gz", ".tzst": "zst"}
@@ -146,6 +147,10 @@ def make_format(kind: str, shape: Shape) -> Format:
     name, _, packing = kind.partition(".")
     if kind not in KINDS:
         raise ConfigError(f"there is no kind {kind!r}; kinds are {', '.join(KINDS)}")
+    if name == "tokens":
+        from streamfeed.formats.tokens import Tokens
+
+        return Tokens(shape)
     compression = cast("Compression | None", packing or None)
     if name in {"text", "lines"}:
         return _text(name, shape, compression)

@@ -69,7 +69,7 @@ class HubShards:
 
     def _values(self, batch: Mapping[str, Sequence[Any]], file: ShardFile, done: int) -> list[Value]:
         names = list(batch)
-        shape = self._shape
+        shape = self._shape.all_of(names)
         for field in [one.name or one.key for one in shape.fields] or [shape.text or "text"]:
             if not any(field == name or field.startswith(name + ".") for name in names):
                 cause = f"there is no field {field!r}; fields present: {listed(names)}"

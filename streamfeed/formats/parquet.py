@@ -14,6 +14,7 @@ from streamfeed.formats.fields import listed
 from streamfeed.formats.interleaved import Interleaved
 from streamfeed.formats.protocol import Chunk, Cursor, Extent, Piece
 from streamfeed.formats.record_columns import RecordColumn, records_of, wanted
+from streamfeed.formats.whole import BatchRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from streamfeed.storage.files import ShardFile
     from streamfeed.storage.raw import RawFile
 
-__all__ = ["Parquet"]
+__all__ = ["Parquet", "row_groups"]
 
 _BUFFER = 256 << 10  # a column chunk is read in steps of this, so a row group of any size needs little memory
 _BATCH = 256 << 10  # every lane holds one
@@ -34,11 +35,15 @@ _BROKEN = (pa.ArrowException, OSError, ValueError)  # the store's own failures a
 class _Columns(Protocol):
     """What is read of a row group."""
 
+    batch_bytes: int
+    """bytes of rows that are read at a time, about"""
+    most_rows: int
+
     def leaves(self, shard: Any, file: ShardFile) -> list[int]:  # noqa: ANN401
         """Return the numbers of the leaf columns that are read; raises :class:`FieldError` where they cannot be."""
 
-    def names(self) -> list[str]:
-        """Return the columns' names, as pyarrow takes them; of those that :meth:`leaves` found."""
+    def names(self) -> list[str] | None:
+        """Return the columns' names, as pyarrow takes them (None: all); of those that :meth:`leaves` found."""
 
     def chunks(self, batch: Any, group: int, row: int) -> Iterator[Chunk]:  # noqa: ANN401
         """Yield the rows of ``batch``, which are those from ``row`` on of row group ``group``."""
@@ -99,11 +104,30 @@ class Parquet:
         """Return what finds the columns in one shard."""
         if isinstance(self._text, str):
             return _TextColumn(self._text)
+        if self._text.whole:
+            return _AllColumns()
         return _TextColumn(self._text.text or "text") if self._text.plain else _RecordColumns(self._text)
+
+
+def row_groups(file: ShardFile) -> list[tuple[int, int, int]]:
+    """Return for every row group its rows, its bytes without compression, and the byte where it begins.
+
+    Reads the footer.
+    """
+    with closing(file.open()) as raw:
+        meta = _open(raw, file).metadata
+        groups = [meta.row_group(group) for group in range(meta.num_row_groups)]
+        return [
+            (group.num_rows, group.total_byte_size, _stored(group.column(0))[0] if group.num_columns else 0)
+            for group in groups
+        ]
 
 
 class _TextColumn:
     """One column of text."""
+
+    batch_bytes = _BATCH
+    most_rows = _MOST_ROWS
 
     def __init__(self, field: str) -> None:
         self._field = field
@@ -136,8 +160,28 @@ class _TextColumn:
         return innermost(batch.column(names.index(self._field) if self._field in names else 0))
 
 
+class _AllColumns:
+    """All columns, as they are."""
+
+    batch_bytes = 8 << 20
+    most_rows = 1 << 16
+
+    def names(self) -> list[str] | None:
+        return None
+
+    def leaves(self, shard: Any, file: ShardFile) -> list[int]:  # noqa: ANN401
+        _schema(shard, file)
+        return list(range(shard.metadata.num_columns))
+
+    def chunks(self, batch: Any, group: int, row: int) -> Iterator[Chunk]:  # noqa: ANN401
+        yield Chunk(group, row, BatchRows(batch))
+
+
 class _RecordColumns:
     """The columns of a shape."""
+
+    batch_bytes = _BATCH
+    most_rows = _MOST_ROWS
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
@@ -193,7 +237,7 @@ def _rows(
 ) -> Iterator[Chunk]:
     meta = shard.metadata.row_group(group)
     average = sum(meta.column(leaf).total_uncompressed_size for leaf in leaves) // meta.num_rows + 1
-    size = max(1, min(_MOST_ROWS, _BATCH // average))
+    size = max(1, min(columns.most_rows, columns.batch_bytes // average))
     row = 0
     batches = shard.iter_batches(size, row_groups=[group], columns=columns.names(), use_threads=False)
     while (batch := _next(batches, file, group)) is not None:

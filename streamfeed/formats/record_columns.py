@@ -11,6 +11,7 @@ from streamfeed.formats.arrow import innermost, texts_of
 from streamfeed.formats.arrow_column import is_text, step_into, storage_of
 from streamfeed.formats.arrow_objects import objects_of
 from streamfeed.formats.protocol import Bad, Chunk, Value
+from streamfeed.formats.whole import BatchRows, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -102,6 +103,10 @@ def records_of(shape: Shape, arrays: Sequence[Any], seek: int, row: int, place: 
 
     ``place`` is what they lie in, for messages. Chunks are about a MiB at most, unless one record is more.
     """
+    if shape.whole:
+        names = [field.key for field in shape.fields]
+        yield Chunk(seek, row, BatchRows(pa.RecordBatch.from_arrays(list(arrays), names=names)))
+        return
     values: list[Value] = []
     held, first = 0, row
     for columns in _parts(shape, arrays, row, place):
@@ -122,7 +127,7 @@ def _parts(shape: Shape, arrays: Sequence[Any], row: int, place: str) -> Iterato
     """Yield the columns of some consecutive rows at a time, as Python's objects."""
     rows = len(arrays[0])
     for start in range(0, rows, _MOST_ROWS):
-        some = [_plain(array.slice(start, _MOST_ROWS)) for array in arrays]
+        some = [plain(array.slice(start, _MOST_ROWS)) for array in arrays]
         count = len(some[0])
         step = max(1, count * _PART_BYTES // max(1, *(array.nbytes for array in some)))
         for at in range(0, count, step):
@@ -131,15 +136,6 @@ def _parts(shape: Shape, arrays: Sequence[Any], row: int, place: str) -> Iterato
                 _objects(array.slice(at, step), field, begin, place)
                 for array, field in zip(some, shape.fields, strict=True)
             ]
-
-
-def _plain(array: Any) -> Any:  # noqa: ANN401
-    """Return the values without dictionaries and extensions on top; of times, what a datetime can say."""
-    while isinstance(array.type, pa.BaseExtensionType) or pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array.storage
-    if pa.types.is_timestamp(array.type) and array.type.unit == "ns":
-        return array.cast(pa.timestamp("us", array.type.tz), safe=False)
-    return array
 
 
 def _objects(array: Any, field: Field, row: int, place: str) -> Sequence[object]:  # noqa: ANN401

@@ -8,20 +8,23 @@ from streamfeed.formats.fields import found_at
 from streamfeed.formats.jsontext import object_in_json
 from streamfeed.formats.protocol import Bad, Value
 from streamfeed.formats.samples import Sample, SampleReader, SampleText, doubled, place_of, text_in
+from streamfeed.formats.shape import Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamfeed.formats.members import Member
-    from streamfeed.formats.shape import Field, Shape
+    from streamfeed.formats.shape import Field
 
 __all__ = ["SampleRecord", "reader_of"]
 
 
-def reader_of(text: str | Shape) -> SampleReader:
-    """Return what reads a text by its name, or records of a shape, from samples."""
+def reader_of(text: str | Shape | SampleReader) -> SampleReader:
+    """Return what reads a text by its name, or records of a shape, from samples; a reader is itself."""
     if isinstance(text, str):
         return SampleText(text)
+    if not isinstance(text, Shape):
+        return text
     return SampleText(text.text or "txt") if text.plain else SampleRecord(text)
 
 

@@ -50,18 +50,23 @@ class Field(NamedTuple):
 class Shape:
     """``text`` alone (None: what the format calls its text), or ``fields`` where there are any.
 
-    ``labels`` are the names of classes in their order; without them labels are numbers below ``classes``.
+    ``labels`` are the names of classes in their order; without them labels are numbers below ``classes``. ``whole``
+    stands for all the fields that there are, whatever their names: those of a table come as
+    :class:`~streamfeed.formats.whole.BatchRows`. ``tokenizer`` is the fingerprint that shards of tokens must have;
+    empty: any.
     """
 
     text: str | None = None
     fields: tuple[Field, ...] = ()
     labels: tuple[str, ...] = ()
     classes: int = 0
+    whole: bool = False
+    tokenizer: str = ""
 
     @property
     def plain(self) -> bool:
         """Whether a value is the text itself."""
-        return not self.fields
+        return not self.fields and not self.whole
 
     @cached_property
     def keyed(self) -> bool:
@@ -71,7 +76,7 @@ class Shape:
     @cached_property
     def texts(self) -> bool:
         """Whether what an objective gets is a text, with a key in front of it or not: no record of fields."""
-        return not self.fields or (self.keyed and len(self.fields) == 2 and self.fields[0].kind == "text")
+        return self.plain or (self.keyed and len(self.fields) == 2 and self.fields[0].kind == "text")
 
     @property
     def lone(self) -> str:
@@ -82,6 +87,10 @@ class Shape:
         """Return the shape with the field ``name`` as the record's key."""
         fields = self.fields or (Field("text", self.text, "text"),)
         return replace(self, text=None, fields=(*fields, Field(KEY, name, "key")))
+
+    def all_of(self, names: Iterable[str]) -> Shape:
+        """Return a shape of the fields ``names`` where this one stands for all there are."""
+        return replace(self, fields=tuple(Field(name, name, "any") for name in names)) if self.whole else self
 
     def named(self, text: str) -> Shape:
         """Return the shape where the format calls its text ``text``: no name is None any more."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from streamfeed.formats.members import Member
+    from streamfeed.formats.samples import SampleReader
     from streamfeed.formats.shape import Shape
     from streamfeed.storage.files import ShardFile
     from streamfeed.storage.raw import RawFile
@@ -35,7 +36,7 @@ class Tar:
 
     name = "tar"
 
-    def __init__(self, text: str | Shape) -> None:
+    def __init__(self, text: str | Shape | SampleReader) -> None:
         self._text = reader_of(text)
 
     def split(self, file: ShardFile, max_bytes: int) -> list[Piece] | None:

@@ -36,7 +36,7 @@ class TarStream:
 
     name = "tar"
 
-    def __init__(self, text: str | Shape, compression: Compression) -> None:
+    def __init__(self, text: str | Shape | SampleReader, compression: Compression) -> None:
         self._text = reader_of(text)
         self._compression = compression
 

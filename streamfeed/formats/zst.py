@@ -31,18 +31,18 @@ _BASE = 1 << 20
 """Decompressed bytes after which the next frame becomes the cursor's ``seek``: tiny frames share one."""
 
 
-def zstd_steps(raw: RawFile, file: ShardFile, start: int) -> Iterator[Step]:
-    """Yield the decompressed bytes of the frames from byte ``start`` on, each step with its base.
+def zstd_steps(raw: RawFile, file: ShardFile, start: int, stop: int = -1) -> Iterator[Step]:
+    """Yield the decompressed bytes of the frames that begin from byte ``start`` on, and before ``stop``.
 
-    A base is ``start``, or the byte offset of a frame at least 1 MiB of output after the base before: a property of the
-    bytes, however they were read. Raises :class:`CorruptShardError` with the compressed byte.
+    Each step has its base: ``start``, or the byte offset of a frame at least 1 MiB of output after the base before: a
+    property of the bytes, however they were read. Raises :class:`CorruptShardError` with the compressed byte.
     """
     raw.seek(start)
     source = _Source(raw, file, start)
     if start == 0 and not source.has(1):
         raise source.corrupt("the shard is empty, which no zstd file is", "write it again")
     base, since = start, 0
-    while source.has(1):
+    while (stop < 0 or source.position < stop) and source.has(1):
         if since >= _BASE:
             base, since = source.position, 0
         for data in _frame(source):

@@ -133,6 +133,15 @@ class Client:
 
     def port(self) -> tuple[Port, int]:
         """Return the port, and how many there have been: for :meth:`renew`."""
+        live = self._alive()
+        return live.port, live.made
+
+    def file_system(self) -> tuple[Any, int]:
+        """Return the fsspec file system itself, for what no port does (writing), and how many there have been."""
+        live = self._alive()
+        return live.fs, live.made
+
+    def _alive(self) -> _Live:
         if self._pid != os.getpid():  # the lock may have been held while this process was forked
             self._lock, self._pid = threading.Lock(), os.getpid()
         with self._lock:
@@ -143,7 +152,7 @@ class Client:
                 self._made += 1
                 fs = _filesystem(self._place, self._options)
                 self._live = _Live(fs, _port(fs), os.getpid(), self._made)
-            return self._live.port, self._live.made
+            return self._live
 
     def renew(self, made: int) -> None:
         """Make the next call use a new file system, with the credential that its library then finds.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.corpora import KINDS, id_of
+from tests.corpora import KINDS, TOKENS, id_of
 from tests.streams import Batches, Run, corpus, documents, stream
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def ids_of(tokenizer: Any, per_rank: list[Batches], lanes: int) -> Counter[int]:
     return Counter(id_of(text) for text in tokenizer.batch_decode(documents(per_rank, lanes, tokenizer.eos_token_id)))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, TOKENS])
 @pytest.mark.parametrize("shards", SHARDS)
 def test_an_epoch_hands_out_every_document_once(kind: str, shards: int, tmp_path: Path, tokenizer: Any) -> None:
     texts = corpus(tmp_path, kind, [7 + 3 * index for index in range(shards)])
@@ -34,7 +34,7 @@ def test_an_epoch_hands_out_every_document_once(kind: str, shards: int, tmp_path
         assert ids_of(tokenizer, per_rank, lanes) == Counter(range(len(texts))), (ranks, workers, lanes)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, TOKENS])
 def test_every_epoch_of_a_repeating_stream_hands_out_every_document_once(
     kind: str, tmp_path: Path, tokenizer: Any
 ) -> None:
@@ -46,7 +46,7 @@ def test_every_epoch_of_a_repeating_stream_hands_out_every_document_once(
 
 def test_the_texts_are_those_of_the_shards_to_the_character(tmp_path: Path, tokenizer: Any) -> None:
     found: dict[str, list[str]] = {}
-    for kind in KINDS:
+    for kind in [*KINDS, TOKENS]:
         texts = corpus(tmp_path / kind, kind, [40, 25], words=200)
         config = stream(tmp_path / kind, kind, tokenizer, epochs=1, lanes=3)
         ids = documents(Run.start(config, 1, 2).take(), 3, tokenizer.eos_token_id)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamfeed import Source, StreamConfig
-from tests.corpora import CURSOR_KINDS
+from tests.corpora import CURSOR_KINDS, TOKENS
 from tests.resuming import check_every_batch
 from tests.streams import Run, corpus, equal, stream, take
 
@@ -22,13 +22,13 @@ def fresh(config: StreamConfig, state: dict[str, Any] | None = None) -> Run:
     return Run.start(config, 1, 2, workers=2, state=state)
 
 
-@pytest.mark.parametrize("kind", CURSOR_KINDS)
+@pytest.mark.parametrize("kind", [*CURSOR_KINDS, TOKENS])
 def test_resumes_exactly_at_every_batch_of_a_repeating_stream(kind: str, tmp_path: Path, tokenizer: Any) -> None:
     corpus(tmp_path, kind, [20, 13, 16], words=40)
     check_every_batch(stream(tmp_path, kind, tokenizer, lanes=3, shuffle_buffer=15), most=45)
 
 
-@pytest.mark.parametrize("kind", CURSOR_KINDS)
+@pytest.mark.parametrize("kind", [*CURSOR_KINDS, TOKENS])
 def test_resumes_exactly_at_every_batch_of_a_finite_pass(kind: str, tmp_path: Path, tokenizer: Any) -> None:
     corpus(tmp_path, kind, [20, 13, 16], words=16)
     check_every_batch(stream(tmp_path, kind, tokenizer, lanes=4, shuffle_buffer=12, epochs=2), most=None)

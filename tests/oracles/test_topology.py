@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.corpora import TOPOLOGY_KINDS
+from tests.corpora import TOKENS, TOPOLOGY_KINDS
 from tests.streams import Run, corpus, global_rows, stream
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def config(request: pytest.FixtureRequest, tmp_path: Path, tokenizer: Any) -> St
     return stream(tmp_path, kind, tokenizer, lanes=LANES)
 
 
-@pytest.mark.parametrize("config", TOPOLOGY_KINDS, indirect=True)
+@pytest.mark.parametrize("config", [*TOPOLOGY_KINDS, TOKENS], indirect=True)
 def test_every_topology_gives_the_same_rows(config: StreamConfig) -> None:
     reference = rows_of(Run.start(config, 1, 1), ROWS)
     for ranks, workers in itertools.product(RANKS, (0, 2, 4)):
@@ -46,7 +46,7 @@ def test_every_topology_gives_the_same_rows(config: StreamConfig) -> None:
             assert all(rows[name][g] == reference[name][g] for g in rows[name]), (ranks, workers, name)
 
 
-@pytest.mark.parametrize("config", TOPOLOGY_KINDS, indirect=True)
+@pytest.mark.parametrize("config", [*TOPOLOGY_KINDS, TOKENS], indirect=True)
 def test_every_pair_of_topologies_gives_the_same_rows_across_a_resume(config: StreamConfig) -> None:
     reference = rows_of(Run.start(config, 1, 1), 110)
     states = {}

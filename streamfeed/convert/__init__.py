@@ -1,0 +1,1 @@
+"""Convert: shards of any format into shards of another, exactly; their manifest, made and verified."""
