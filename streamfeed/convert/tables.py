@@ -28,6 +28,8 @@ GROUP_BYTES = 32 << 20
 HELD_BYTES = 256 << 20
 """Tables of more bytes than this wait on the disk until the schema is known."""
 
+_LEVEL = 1  # of web texts 3 saves 5 % of the bytes, for twice the time
+
 _ADVICE = "convert to jsonl.zst or tar, which take any record, or mend it"
 _PART = 1 << 13  # records whose types are found together
 
@@ -80,7 +82,7 @@ class ParquetShardWriter:
 
     def _written(self, schema: Any) -> Written:  # noqa: ANN401
         with pq.ParquetWriter(
-            self._path, schema, compression="zstd", compression_level=3, write_page_checksum=True
+            self._path, schema, compression="zstd", compression_level=_LEVEL, write_page_checksum=True
         ) as writer:
             for group in self._groups(schema):
                 writer.write_table(group, row_group_size=self._group_rows)

@@ -18,7 +18,7 @@ from streamfeed.encode.proof import prove
 from streamfeed.errors import ConfigError, CorruptShardError, FieldError, SourceError
 from streamfeed.formats.code_points import MOST_IDS, ids_of, text_of_ids
 from streamfeed.formats.detect import make_format
-from streamfeed.formats.protocol import WHOLE, Cursor, Extent
+from streamfeed.formats.protocol import WHOLE, Chunk, Cursor, Extent
 from streamfeed.formats.shape import Shape
 from streamfeed.formats.tokens import token_head
 from streamfeed.objectives import Map, PromptCompletion
@@ -140,7 +140,7 @@ def test_a_damaged_batch_says_so_behind_the_documents_before_it(
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    found = []
+    found: list[Chunk] = []
     with pytest.raises(CorruptShardError, match=r"batch \d+"):
         found.extend(make_format("tokens", Shape()).read(shard(path), WHOLE, Cursor()))
     assert 0 < len(found) < len(whole)
