@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import orjson
 import pyarrow as pa
 
-from streamfeed.convert.json_tables import parsed
 from streamfeed.convert.rows import Rows, joined, samples_of
 from streamfeed.convert.schema import MixedTypesError, table_of
 from streamfeed.convert.tars import record_of
@@ -98,9 +97,6 @@ class Shown:
         """Return records as an Arrow table, by ``schema`` where there is one; raises :class:`RecordError`."""
         if rows.form == "columns" and schema is None:
             return pa.Table.from_batches([rows.batch])
-        table = parsed(rows.texts) if rows.form == "json" and schema is None else None
-        if table is not None:
-            return table
         try:
             return table_of(self.dicts(rows, origin), schema)
         except MixedTypesError as error:
