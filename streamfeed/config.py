@@ -99,10 +99,10 @@ class Source:
     ``uri`` is a path, folder, glob, brace pattern or URL, or a list of them. ``text`` names the field that holds
     the text, dotted names reach into structs (``meta.body``) and into a tar's members (``json.text``); left out, it
     is ``text``, and in a tar the ``txt`` member; plain text has no fields. ``format`` forces ``jsonl``,
-    ``parquet``, ``arrow``, ``tar``, ``text`` (a document a file), ``lines`` (a document a line), ``csv`` or ``tsv``
-    where suffix and magic bytes say something else. ``weight`` is the share of *tokens* that the source should
-    have, relative to the others. ``storage_options`` are fsspec's, for the URIs' store: keys, end points, tokens.
-    They are no part of the stream, and are written nowhere; nor is ``retry``, how long faults of a remote store are
+    ``parquet``, ``arrow``, ``tar``, ``text`` (a document a file), ``lines`` (a document a line), ``csv``, ``tsv`` or
+    ``tokens`` where suffix and magic bytes say something else. ``weight`` is the share of *tokens* that the source
+    should have, relative to the others. ``storage_options`` are fsspec's, for the URIs' store: keys, end points. They
+    are no part of the stream, and are written nowhere; nor is ``retry``, how long faults of a remote store are
     borne. Of ``hf://datasets/org/name``, a whole dataset on the Hub, ``config`` and ``split`` choose the files by
     the rules of the ``datasets`` library; left out, they are its default config and ``train``.
 

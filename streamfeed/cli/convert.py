@@ -74,6 +74,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _conversion(arguments: argparse.Namespace, progress: Progress) -> Conversion:
     from streamfeed.config import Source
+
+    engine = _engine(arguments)
     from streamfeed.convert.run import Conversion
 
     source = Source(
@@ -88,7 +90,7 @@ def _conversion(arguments: argparse.Namespace, progress: Progress) -> Conversion
         source,
         arguments.dest,
         _settings(arguments),
-        _engine(arguments),
+        engine,
         options_of(arguments.dest_options),
         arguments.overwrite,
         progress,
@@ -123,7 +125,7 @@ def _engine(arguments: argparse.Namespace) -> Engine:
 
     if arguments.engine == "ray":
         return RayEngine(arguments.workers or 0)
-    return LocalEngine(arguments.workers or 1)
+    return LocalEngine(arguments.workers or 1, arguments.to)
 
 
 def _parser() -> argparse.ArgumentParser:

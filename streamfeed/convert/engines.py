@@ -11,6 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from itertools import islice
+from multiprocessing import forkserver
 from multiprocessing.connection import wait as wait_for
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -44,12 +45,19 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """``workers`` processes of this machine; with one, this process itself."""
+    """``workers`` processes of this machine; with one, this process itself.
 
-    def __init__(self, workers: int = 1) -> None:
+    ``to`` is the format that will be written: what that takes seconds to import is imported once for all of them, from
+    now on, while the source is still being listed.
+    """
+
+    def __init__(self, workers: int = 1, to: Target | None = None) -> None:
         if workers < 1:
             raise ConfigError(f"workers must be a whole number of at least 1, got {workers}")
         self._workers = workers
+        if workers > 1 and to is not None:
+            _context(to)
+            forkserver.ensure_running()
 
     @contextmanager
     def begin(self, work: Work) -> Iterator[Session]:
@@ -94,14 +102,19 @@ class _Processes:
             raise WorkerError("a process that converts was killed; run it again: what is finished is kept") from error
 
     def _start(self) -> ProcessPoolExecutor:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["__main__", __name__, *_WRITERS[self._work.settings.to]])
-        return ProcessPoolExecutor(self._workers, context, _begin, (self._work,))
+        return ProcessPoolExecutor(self._workers, _context(self._work.settings.to), _begin, (self._work,))
 
     def close(self) -> None:
         """End the processes; what they have not begun is dropped."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _context(to: Target) -> multiprocessing.context.ForkServerContext:
+    """Return how processes are started: forked off one that has imported what all of them need."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["__main__", __name__, *_WRITERS[to]])
+    return context
 
 
 _WRITERS: dict[Target, tuple[str, ...]] = {

@@ -37,11 +37,23 @@ def table_of(records: Sequence[Mapping[str, object]], schema: Any = None) -> Any
 
     Raises :class:`MixedTypesError`.
     """
+    names, columns = _columns(records)
     if schema is None:
-        names = list(dict.fromkeys(name for record in records for name in record))
-        schema = pa.schema([(name, _type([record.get(name) for record in records], name)) for name in names])
-    arrays = [array_of([record.get(field.name) for record in records], field) for field in schema]
+        schema = pa.schema([(name, _type(column, name)) for name, column in zip(names, columns, strict=True)])
+    found = dict(zip(names, columns, strict=True))
+    nothing: list[object] = [None] * len(records)
+    arrays = [array_of(found.get(field.name, nothing), field) for field in schema]
     return pa.Table.from_arrays(arrays, schema=schema) if arrays else pa.table({"": pa.nulls(len(records))}).select([])
+
+
+def _columns(records: Sequence[Mapping[str, object]]) -> tuple[list[str], list[list[object]]]:
+    """Return the names of all fields, in the order in which they come first, and the values of each."""
+    if records:
+        keys = tuple(records[0])
+        if all(tuple(record) == keys for record in records):
+            return list(keys), [list(column) for column in zip(*(record.values() for record in records), strict=True)]
+    names = list(dict.fromkeys(name for record in records for name in record))
+    return names, [[record.get(name) for record in records] for name in names]
 
 
 def array_of(values: list[object], field: Any) -> Any:  # noqa: ANN401

@@ -18,7 +18,7 @@ from streamfeed.encode.proof import prove
 from streamfeed.errors import ConfigError, CorruptShardError, FieldError, SourceError
 from streamfeed.formats.code_points import MOST_IDS, ids_of, text_of_ids
 from streamfeed.formats.detect import make_format
-from streamfeed.formats.protocol import WHOLE, Cursor, Extent
+from streamfeed.formats.protocol import WHOLE, Chunk, Cursor, Extent
 from streamfeed.formats.shape import Shape
 from streamfeed.formats.tokens import token_head
 from streamfeed.objectives import Map, PromptCompletion

@@ -78,7 +78,9 @@ def test_other_compressions_are_refused_in_words(url: str) -> None:
 
 
 def test_an_unknown_format_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"one of jsonl, parquet, arrow, tar, text, lines, csv, tsv, got 'xml'"):
+    with pytest.raises(
+        ConfigError, match=r"one of jsonl, parquet, arrow, tar, text, lines, csv, tsv, tokens, got 'xml'"
+    ):
         kind_of("a.xml", "xml")
 
 
