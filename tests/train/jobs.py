@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 from streamfeed.train.metrics import read_metrics
+from tests.streams import CACHE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,7 +66,7 @@ def start(
 ) -> Running:
     """Start the main job in ``folder``, as users do, which takes seconds; ``environment`` adds variables."""
     command = [sys.executable, "-m", "streamfeed.train", *_words(tokenizer, flags, words)]
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **(environment or {})}
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **_variables(environment)}
     process = subprocess.Popen(
         command, cwd=folder, env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -84,7 +85,7 @@ def fork(
     """Start the main job in ``folder`` as a process of the pool, which has imported what takes seconds."""
     arguments = {"folder": str(folder), "words": _words(tokenizer, flags, words)}
     place = Path(tempfile.mkdtemp(prefix="job-", dir=folder)) / "process"
-    job = pool.start_alone(place, "tests.distributed.training:run", arguments, dict(environment or {}))
+    job = pool.start_alone(place, "tests.distributed.training:run", arguments, _variables(environment))
 
     def ended() -> int:
         (code,) = job.codes()
@@ -92,6 +93,10 @@ def fork(
         return int(json.loads(result.read_text())) if result.exists() else code
 
     return Running((place / "rank-0.log").open(), partial(job.kill, 0), ended)
+
+
+def _variables(more: Mapping[str, str] | None) -> dict[str, str]:
+    return {"XDG_CACHE_HOME": str(CACHE), **(more or {})}
 
 
 def _words(tokenizer: Path, flags: Mapping[str, object], words: tuple[str, ...]) -> list[str]:

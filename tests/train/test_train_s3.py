@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.servers.seaweed import KEY, SECRET, Bucket
-from tests.streams import CACHE
 from tests.tokenizers_for_tests import standard_library_texts
 from tests.train.jobs import FLAGS, Running, assert_equal_runs, finish, fork, kill_at
 
@@ -36,7 +35,7 @@ def test_a_run_on_s3_killed_and_resumed_equals_the_uninterrupted_one_and_keeps_n
 ) -> None:
     """Keys come from the environment, where the S3 library looks by itself; those of the resume from a flag."""
     flags = {**FLAGS, "data.uri": f"{corpus.url}/web/*.jsonl", "train.max_steps": STEPS}
-    home = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(CACHE), "AWS_EC2_METADATA_DISABLED": "true"}
+    home = {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"}
     keys = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
     keys["AWS_ENDPOINT_URL_S3"] = str(corpus.options["endpoint_url"])
 
