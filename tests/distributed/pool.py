@@ -1,4 +1,4 @@
-"""A pool of ranks for the tests: real processes in a gloo group, without the seconds that torch takes each."""
+"""Real processes for the tests, ranks of a gloo group or alone, without the seconds that torch takes each."""
 
 from __future__ import annotations
 
@@ -63,15 +63,33 @@ class RankPool:
         A collective of it may take ``seconds``. ``folder`` is made; ``arguments`` are JSON.
         """
         folder.mkdir(parents=True)
+        return self._start(folder, work, size, arguments or {}, seconds, {})
+
+    def start_alone(self, folder: Path, work: str, arguments: dict[str, Any], environment: dict[str, str]) -> Job:
+        """Call ``work`` in a process without a group, with more variables in its environment; its log is a pipe."""
+        folder.mkdir(parents=True)
+        os.mkfifo(folder / "rank-0.log")
+        return self._start(folder, work, 1, arguments, None, environment)
+
+    def _start(
+        self,
+        folder: Path,
+        work: str,
+        size: int,
+        arguments: dict[str, Any],
+        seconds: float | None,
+        environment: dict[str, str],
+    ) -> Job:
         if self.process is None:
             command = [sys.executable, "-m", "tests.distributed.zygote"]
-            environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+            variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
             self.process = subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                command, cwd=ROOT, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             )
             self.line("ready")
         assert self.process.stdin is not None
-        asked = {"work": work, "size": size, "folder": str(folder), "seconds": seconds, "arguments": arguments or {}}
+        asked = {"work": work, "size": size, "folder": str(folder), "seconds": seconds}
+        asked |= {"environment": environment, "arguments": arguments}
         self.process.stdin.write(json.dumps(asked) + "\n")
         self.process.stdin.flush()
         self.running = json.loads(self.line("pids"))

@@ -1,9 +1,10 @@
 """Runs functions on the ranks of a gloo group, each forked from this process that has imported what takes long.
 
 A line of JSON on standard input names ``work`` (``module:function``), ``size``, ``folder``, ``seconds`` (of every
-collective) and ``arguments``. The function is called on every rank, with its rank, its size and the arguments;
-what it returns is written as JSON to ``folder/rank-N.json``, what it says to ``folder/rank-N.log``. Says ``codes`` and
-how each rank ended. When the tests are killed, this process and the ranks are killed too.
+collective; null: without a group), ``environment`` (more variables) and ``arguments``. The function is called on every
+rank, with its rank, its size and the arguments; what it returns is written as JSON to ``folder/rank-N.json``, what it
+says to ``folder/rank-N.log``. Says ``codes`` and how each rank ended. When the tests are killed, this process and the
+ranks are killed too.
 """
 
 from __future__ import annotations
@@ -34,26 +35,41 @@ from tests.loader.die_with_parent import die_with_parent
 USED = (jsonargparse.ArgumentParser, transformers.AutoTokenizer, transformers.LlamaForCausalLM, streamfeed.train.loop)
 
 
-def become(rank: int, work: str, size: int, folder: str, seconds: float, arguments: dict[str, Any]) -> int:
+def become(
+    rank: int,
+    work: str,
+    size: int,
+    folder: str,
+    seconds: float | None,
+    environment: dict[str, str],
+    arguments: dict[str, Any],
+) -> int:
     die_with_parent()
     log = os.open(f"{folder}/rank-{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
+    os.environ |= environment
     torch.set_num_threads(1)
     try:
-        distributed.init_process_group(
-            "gloo", init_method=f"file://{folder}/group", rank=rank, world_size=size, timeout=timedelta(seconds=seconds)
-        )
+        if seconds is not None:
+            join(rank, size, folder, seconds)
         module, _, name = work.partition(":")
         made = getattr(import_module(module), name)(rank, size, **arguments)
         Path(folder, f"rank-{rank}.json").write_text(json.dumps(made))
-        distributed.destroy_process_group()
+        if seconds is not None:
+            distributed.destroy_process_group()
     except BaseException:  # noqa: BLE001 - the tests read it
         traceback.print_exc()
         return 1
     return 0
+
+
+def join(rank: int, size: int, folder: str, seconds: float) -> None:
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/group", rank=rank, world_size=size, timeout=timedelta(seconds=seconds)
+    )
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,20 +18,38 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
     """On so small a model threads only wait for each other, for seconds where the machine has other work."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @pytest.fixture
-def fake_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def fake_rows(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
     """Train on rows from nothing, in a folder that holds the settings of the test file, ``BASE``, as ``base.yaml``."""
-    monkeypatch.setattr(loop, "StreamLoader", FakeLoader)
-    monkeypatch.setattr(evaluate, "StreamLoader", FakeLoader)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "base.yaml").write_text(request.module.BASE)
-    FakeLoader.handed_out.clear()
-    yield
-    torch.use_deterministic_algorithms(False)
+    with rows_from_nothing(tmp_path, request.module.BASE):
+        yield
+
+
+@contextmanager
+def rows_from_nothing(folder: Path, settings: str) -> Iterator[None]:
+    """Train on rows from nothing in ``folder``, which gets ``settings`` as ``base.yaml``."""
+    with pytest.MonkeyPatch.context() as patch, one_thread():
+        patch.setattr(loop, "StreamLoader", FakeLoader)
+        patch.setattr(evaluate, "StreamLoader", FakeLoader)
+        patch.chdir(folder)
+        (folder / "base.yaml").write_text(settings)
+        FakeLoader.handed_out.clear()
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(False)

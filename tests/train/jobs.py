@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from streamfeed.train.metrics import read_metrics
+from tests.streams import CACHE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-__all__ = ["FLAGS", "assert_equal_runs", "finish", "kill_at", "start"]
+    from tests.distributed.pool import RankPool
+
+__all__ = ["FLAGS", "Running", "assert_equal_runs", "finish", "fork", "kill_at", "start"]
 
 ROOT = Path(__file__).parent.parent.parent
 FLAGS: dict[str, object] = {
@@ -41,43 +48,81 @@ FLAGS: dict[str, object] = {
 }
 
 
+@dataclass(frozen=True)
+class Running:
+    """A job at work: what it says, how to kill it, and how it has ended: its exit code, or minus a signal."""
+
+    said: IO[str]
+    kill: Callable[[], object]
+    ended: Callable[[], int]
+
+
 def start(
     folder: Path,
     tokenizer: Path,
     *words: str,
     flags: Mapping[str, object] = FLAGS,
     environment: Mapping[str, str] | None = None,
-) -> subprocess.Popen[str]:
-    """Start the main job in ``folder``, with what it says in one stream; ``environment`` adds variables."""
-    command = [sys.executable, "-m", "streamfeed.train", f"--data.tokenizer={tokenizer}"]
-    command += [f"--{name}={value}" for name, value in flags.items()] + list(words)
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **(environment or {})}
-    return subprocess.Popen(
+) -> Running:
+    """Start the main job in ``folder``, as users do, which takes seconds; ``environment`` adds variables."""
+    command = [sys.executable, "-m", "streamfeed.train", *_words(tokenizer, flags, words)]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **_variables(environment)}
+    process = subprocess.Popen(
         command, cwd=folder, env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
-
-
-def finish(process: subprocess.Popen[str], code: int = 0) -> str:
-    """Wait for a job that ends with ``code``; return what it said."""
-    out, _ = process.communicate()
-    assert process.returncode == code, out
-    return out
-
-
-def kill_at(process: subprocess.Popen[str], step: int) -> str:
-    """Kill a job as soon as it says that it has made ``step`` steps; return what it said until then."""
     assert process.stdout is not None
+    return Running(process.stdout, process.kill, process.wait)
+
+
+def fork(
+    pool: RankPool,
+    folder: Path,
+    tokenizer: Path,
+    *words: str,
+    flags: Mapping[str, object] = FLAGS,
+    environment: Mapping[str, str] | None = None,
+) -> Running:
+    """Start the main job in ``folder`` as a process of the pool, which has imported what takes seconds."""
+    arguments = {"folder": str(folder), "words": _words(tokenizer, flags, words)}
+    place = Path(tempfile.mkdtemp(prefix="job-", dir=folder)) / "process"
+    job = pool.start_alone(place, "tests.distributed.training:run", arguments, _variables(environment))
+
+    def ended() -> int:
+        (code,) = job.codes()
+        result = place / "rank-0.json"
+        return int(json.loads(result.read_text())) if result.exists() else code
+
+    return Running((place / "rank-0.log").open(), partial(job.kill, 0), ended)
+
+
+def _variables(more: Mapping[str, str] | None) -> dict[str, str]:
+    return {"XDG_CACHE_HOME": str(CACHE), **(more or {})}
+
+
+def _words(tokenizer: Path, flags: Mapping[str, object], words: tuple[str, ...]) -> list[str]:
+    return [f"--data.tokenizer={tokenizer}", *(f"--{name}={value}" for name, value in flags.items()), *words]
+
+
+def finish(job: Running, code: int = 0) -> str:
+    """Wait for a job that ends with ``code``; return what it said."""
+    said = job.said.read()
+    assert job.ended() == code, said
+    return said
+
+
+def kill_at(job: Running, step: int) -> str:
+    """Kill a job as soon as it says that it has made ``step`` steps; return what it said until then."""
     said = []
-    for line in process.stdout:
+    for line in job.said:
         said.append(line)
         found = re.match(r"step (\d+)/", line)
         if found and int(found[1]) >= step:
             break
     else:
         pytest.fail(f"step {step} was never reached:\n{''.join(said)}")
-    process.send_signal(signal.SIGKILL)
-    process.stdout.close()
-    assert process.wait() == -signal.SIGKILL
+    job.kill()
+    job.said.close()
+    assert job.ended() == -signal.SIGKILL
     return "".join(said)
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,10 @@ import pytest
 
 from streamfeed.train.metrics import read_metrics
 from tests.tokenizers_for_tests import build_bert
-from tests.train.jobs import finish, start
+from tests.train.jobs import finish, fork
+
+if TYPE_CHECKING:
+    from tests.distributed.pool import RankPool
 
 KEYS = ["buffer", "class", "command", "compile"]
 FILLERS = ["action", "also", "before", "best", "block", "break", "cache", "call"]
@@ -53,12 +57,12 @@ def write_pairs(path: Path, rows: int, seed: int) -> None:
 
 @pytest.mark.processes
 @pytest.mark.timeout(300)  # half a minute on a core of its own
-def test_the_command_of_the_readme_learns_a_rule_of_sentence_pairs(tmp_path: Path) -> None:
+def test_the_command_of_the_readme_learns_a_rule_of_sentence_pairs(tmp_path: Path, rank_pool: RankPool) -> None:
     (tmp_path / "pairs").mkdir()
     write_pairs(tmp_path / "pairs/train.parquet", 3700, seed=0)
     write_pairs(tmp_path / "pairs/held_out.parquet", 500, seed=1)
     tokenizer = build_bert(tmp_path / "bert")
-    said = finish(start(tmp_path, tokenizer, *command(), "--loader.num_workers=0", flags={}))
+    said = finish(fork(rank_pool, tmp_path, tokenizer, *command(), "--loader.num_workers=0", flags={}))
     summary = json.loads((tmp_path / "runs/pairs/summary.json").read_text())
     assert summary["eval_labels"] == 500
     assert summary["eval_accuracy"] > 0.65, "chance is 0.5"

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.tokenizers_for_tests import standard_library_texts
-from tests.train.jobs import assert_equal_runs, finish, kill_at, start
+from tests.train.jobs import assert_equal_runs, finish, fork, kill_at, start
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.distributed.pool import RankPool
 
 
 @pytest.fixture
@@ -25,14 +27,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.processes
-@pytest.mark.timeout(300)  # four processes that import torch, 12 s when the machine is idle
+@pytest.mark.timeout(300)
 def test_a_run_killed_twice_and_resumed_equals_the_uninterrupted_one_to_the_bit(
-    folder: Path, tokenizer_folder: Path
+    folder: Path, tokenizer_folder: Path, rank_pool: RankPool
 ) -> None:
+    """The last of them is the command as users give it."""
     chosen = random.Random(20)
-    finish(start(folder, tokenizer_folder, "--train.output_dir", "straight"))
+    finish(fork(rank_pool, folder, tokenizer_folder, "--train.output_dir", "straight"))
     resume = ["--train.output_dir", "killed", "--resume", "latest"]
-    kill_at(start(folder, tokenizer_folder, *resume), chosen.randrange(5, 12))
-    kill_at(start(folder, tokenizer_folder, *resume, "--loader.num_workers", "0"), chosen.randrange(16, 24))
+    kill_at(fork(rank_pool, folder, tokenizer_folder, *resume), chosen.randrange(5, 12))
+    kill_at(fork(rank_pool, folder, tokenizer_folder, *resume, "--loader.num_workers=0"), chosen.randrange(16, 24))
     finish(start(folder, tokenizer_folder, *resume))
     assert_equal_runs(folder / "straight", folder / "killed", steps=40)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.servers.seaweed import KEY, SECRET, Bucket
-from tests.streams import CACHE
 from tests.tokenizers_for_tests import standard_library_texts
-from tests.train.jobs import FLAGS, assert_equal_runs, finish, kill_at, start
+from tests.train.jobs import FLAGS, Running, assert_equal_runs, finish, fork, kill_at
 
 if TYPE_CHECKING:
-    import subprocess
     from pathlib import Path
+
+    from tests.distributed.pool import RankPool
 
 STEPS = 16
 
@@ -29,30 +29,28 @@ def corpus(bucket: Bucket) -> Bucket:
 
 
 @pytest.mark.processes
-@pytest.mark.timeout(300)  # four processes that import torch, two at a time
+@pytest.mark.timeout(300)
 def test_a_run_on_s3_killed_and_resumed_equals_the_uninterrupted_one_and_keeps_no_key(
-    corpus: Bucket, tmp_path: Path, tokenizer_folder: Path
+    corpus: Bucket, tmp_path: Path, tokenizer_folder: Path, rank_pool: RankPool
 ) -> None:
     """Keys come from the environment, where the S3 library looks by itself; those of the resume from a flag."""
     flags = {**FLAGS, "data.uri": f"{corpus.url}/web/*.jsonl", "train.max_steps": STEPS}
-    home = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(CACHE), "AWS_EC2_METADATA_DISABLED": "true"}
+    home = {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"}
     keys = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
     keys["AWS_ENDPOINT_URL_S3"] = str(corpus.options["endpoint_url"])
 
-    def run(name: str, *words: str, **variables: str) -> subprocess.Popen[str]:
+    def run(name: str, *words: str, **variables: str) -> Running:
         words = (f"--train.output_dir={name}", *words)
-        return start(tmp_path, tokenizer_folder, *words, flags=flags, environment={**home, **variables})
+        environment = {**home, **variables}
+        return fork(rank_pool, tmp_path, tokenizer_folder, *words, flags=flags, environment=environment)
 
-    straight = run("straight", **keys)
-    killed = kill_at(run("killed", **keys), 6)
+    def options(secret: str) -> str:
+        return f"--data.storage_options={json.dumps({**corpus.options, 'secret': secret})}"
+
+    said = [finish(run("straight", **keys)), kill_at(run("killed", **keys), 6)]
     assert (tmp_path / "killed/checkpoints/step-000004/manifest.json").exists()
-    whole = finish(straight)
-    options = [{**corpus.options, "secret": secret} for secret in (SECRET, SECRET[::-1])]
-    resumed, refused = (
-        run(name, f"--data.storage_options={json.dumps(one)}", "--resume=killed")
-        for name, one in zip(("killed", "refused"), options, strict=True)
-    )
-    said = [killed, whole, finish(resumed), finish(refused, code=1)]
+    said.append(finish(run("killed", options(SECRET), "--resume=killed")))
+    said.append(finish(run("refused", options(SECRET[::-1]), "--resume=killed"), code=1))
 
     assert_equal_runs(tmp_path / "straight", tmp_path / "killed", STEPS)
     assert "step 5/" in said[2]

@@ -18,6 +18,7 @@ from streamfeed.train.cli import plan
 from streamfeed.train.metrics import read_metrics
 from streamfeed.train.progress import Reporter
 from streamfeed.train.stop import Stop, Stopped
+from tests.train.conftest import rows_from_nothing
 from tests.train.fake_stream import FakeLoader
 
 if TYPE_CHECKING:
@@ -53,8 +54,17 @@ def stopped(folder: str) -> Stopped:
     return caught.value
 
 
-def equal(one: str, other: str) -> bool:
-    first, second = (load_file(Path(run) / "checkpoints/step-000007/model.safetensors") for run in (one, other))
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a run that nobody stops, made once: a run that is stopped starts from the same random numbers."""
+    folder = tmp_path_factory.mktemp("straight")
+    with rows_from_nothing(folder, BASE):
+        run("straight")
+    return str(folder / "straight")
+
+
+def equal(one: str, other: str, steps: int = 7) -> bool:
+    first, second = (load_file(Path(run) / f"checkpoints/step-{steps:06d}/model.safetensors") for run in (one, other))
     lines = [
         [{name: line.get(name) for name in ("step", "loss", "eval_loss", "tokens")} for line in read_metrics(path)]
         for path in (Path(one, "metrics.jsonl"), Path(other, "metrics.jsonl"))
@@ -80,26 +90,24 @@ def on_row(row: int, act: Callable[[], object], *, held_out: bool = False) -> Ca
 @pytest.mark.parametrize("row", [0, 4, 5, 6, 18, 27], ids="row {}".format)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_while_it_waits_for_any_row_also_in_the_middle_of_a_step(
-    row: int, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+    row: int, number: signal.Signals, straight: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run("straight")
     with monkeypatch.context() as patch:
         patch.setattr(FakeLoader, "__iter__", on_row(row, partial(ask, number)))
         assert stopped("asked").code == 128 + number
     assert [path.name for path in Path("asked/checkpoints").iterdir()].count(f"step-{row // 4:06d}") == 1
     run("asked")
-    assert equal("asked", "straight")
+    assert equal("asked", straight)
 
 
 @pytest.mark.parametrize("row", [0, 7])
-def test_in_the_middle_of_an_evaluation(row: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    run("straight")
+def test_in_the_middle_of_an_evaluation(row: int, straight: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(FakeLoader, "__iter__", on_row(row, partial(ask, signal.SIGTERM), held_out=True))
         assert stopped("asked").code == 143
     assert not any("eval_loss" in line for line in read_metrics(Path("asked/metrics.jsonl")))
     run("asked")
-    assert equal("asked", "straight") or _but_for_the_lost_score("asked", "straight")
+    assert equal("asked", straight) or _but_for_the_lost_score("asked", straight)
 
 
 def _but_for_the_lost_score(one: str, other: str) -> bool:
@@ -111,8 +119,9 @@ def _but_for_the_lost_score(one: str, other: str) -> bool:
     return found == whole[1:]
 
 
-def test_during_a_save_which_is_finished_first_and_twice_is_as_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    run("straight")
+def test_during_a_save_which_is_finished_first_and_twice_is_as_once(
+    straight: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = checkpoint.finish
     with monkeypatch.context() as patch:
 
@@ -124,11 +133,12 @@ def test_during_a_save_which_is_finished_first_and_twice_is_as_once(monkeypatch:
         assert stopped("asked").code == 143
     assert [path.name for path in Path("asked/checkpoints").iterdir()] == ["step-000003"]
     run("asked")
-    assert equal("asked", "straight")
+    assert equal("asked", straight)
 
 
-def test_a_second_signal_while_it_saves_because_of_the_first_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    run("straight")
+def test_a_second_signal_while_it_saves_because_of_the_first_changes_nothing(
+    straight: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = checkpoint.finish
     with monkeypatch.context() as patch:
 
@@ -143,7 +153,7 @@ def test_a_second_signal_while_it_saves_because_of_the_first_changes_nothing(mon
         patch.setattr(FakeLoader, "__iter__", on_row(9, first))
         assert stopped("asked").code == 130
     run("asked")
-    assert equal("asked", "straight")
+    assert equal("asked", straight)
 
 
 def test_at_the_start_there_is_nothing_to_save(
@@ -161,14 +171,15 @@ def test_at_the_start_there_is_nothing_to_save(
 
 
 def test_a_step_of_many_batches_is_given_up_and_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    large = ("--train.global_batch_size", "600")
+    """Of more batches than a loader keeps the states of by default."""
+    large = ("--train.global_batch_size", "300", "--train.max_steps", "2")
     run("straight", *large)
     with monkeypatch.context() as patch:
-        patch.setattr(FakeLoader, "__iter__", on_row(1100, partial(ask, signal.SIGTERM)))
+        patch.setattr(FakeLoader, "__iter__", on_row(550, partial(ask, signal.SIGTERM)))
         with pytest.raises(Stopped):
             run("asked", *large)
     run("asked", *large)
-    assert equal("asked", "straight")
+    assert equal("asked", "straight", steps=2)
 
 
 def test_a_signal_at_the_very_beginning_of_a_wait_interrupts_it() -> None:
