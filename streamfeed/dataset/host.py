@@ -8,6 +8,7 @@ import numpy as np
 import orjson
 
 from streamfeed.encode.objectives.protocol import LOSS
+from streamfeed.dataset.origins import Gatherer
 from streamfeed.lane.lane import Block, Lane, LaneTools
 
 if TYPE_CHECKING:
@@ -77,15 +78,20 @@ class _Feed:
             starts = row[own] // step * width + column[own]
         self._next = last + step
         self._last, self._state = (block, last), None
-        return _Taken(packed, range(first, last + 1, step), starts)
+        return _Taken(block, range(first, last + 1, step), starts)
 
 
 class _Taken(NamedTuple):
-    """Rows ``rows`` of ``packed``, and where documents start in them, as ``row * width + column``."""
+    """Rows ``rows`` of ``block``, and where documents start in them, as ``row * width + column``."""
 
-    packed: Packed
+    block: Block
     rows: range
     starts: NDArray[np.int64]
+
+    @property
+    def packed(self) -> Packed:
+        """The rows of the block."""
+        return self.block.packed
 
     def write(self, buffers: Buffers, place: range) -> None:
         """Write the rows to rows ``place`` of ``buffers``, and what goes with them."""
@@ -126,6 +132,7 @@ class Host:
         self._feeds: list[_Feed] = []
         self._seq_len = plan.rules.seq_len
         self._error: Exception | None = None
+        self._origins = Gatherer() if tools.remember else None
         begun = []
         for slot in slots:
             t = first + (slot - first) % share.slots
@@ -172,6 +179,8 @@ class Host:
         where = where[where < rows * self._seq_len]
         where.sort()
         buffers.starts[: len(where)] = where
+        if self._origins is not None:
+            before = self._origins.origins(rows).behind(before)
         return buffers.message(rows, len(where), before)
 
     def _states_json(self) -> bytes:
@@ -197,7 +206,10 @@ class Host:
             taken = feed.take(rounds - filled)
             count = len(taken.rows)
             first = index + filled * stride
-            taken.write(buffers, range(first, first + (count - 1) * stride + 1, stride))
+            place = range(first, first + (count - 1) * stride + 1, stride)
+            taken.write(buffers, place)
+            if self._origins is not None:
+                self._origins.add(feed.lane.number, taken.block, taken.rows, place)
             row = taken.starts // taken.packed.width
             row *= stride * self._seq_len - taken.packed.width  # how much further a row is from the one before it
             row += taken.starts + first * self._seq_len

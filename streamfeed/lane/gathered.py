@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import xxhash
 
+from streamfeed.encode.ranges import ranges
+from streamfeed.lane.pack import Spans
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -42,6 +45,7 @@ class Gathered:
             cuts[index] = _across(views, bases, int(begins[index]), int(ends[index]))
         self._cuts = cuts
         self._bounds: list[int] = bounds.tolist()
+        self._size = size
         self._hashed = (*views, begins.data, ends.data, bounds.data)
 
     def __len__(self) -> int:
@@ -62,6 +66,14 @@ class Gathered:
             begin, end = bounds[row], bounds[row + 1]
             data = cuts[begin] if end - begin == 1 else b"".join(cuts[begin:end])
             target[to * step : to * step + len(data)] = data
+
+    def spans(self, rows: range) -> Spans:
+        """Return where the tokens of ``rows`` lie."""
+        begins, ends, bounds = (np.asarray(part) for part in self._hashed[-3:])
+        own = slice(rows.start, rows.stop, rows.step)
+        counts = np.diff(bounds)[own]
+        piece = ranges(bounds[:-1][own], counts)
+        return Spans(np.repeat(np.arange(len(rows)), counts), begins[piece] // self._size, ends[piece] // self._size)
 
 
 def _across(views: Sequence[memoryview], bases: NDArray[np.int64], begin: int, end: int) -> bytes:

@@ -9,6 +9,7 @@ from streamfeed.errors import BudgetError
 from streamfeed.lane.ahead import Ahead, AheadThread
 from streamfeed.lane.best_fit import BestFitPacker
 from streamfeed.lane.mix import Mixer
+from streamfeed.lane.origins import Ledger, Origin
 from streamfeed.lane.pack import ConcatPacker, Packed, Packer
 from streamfeed.lane.runs import Run, runs
 from streamfeed.lane.single import GroupPacker, SinglePacker
@@ -30,13 +31,14 @@ RUNS_AHEAD = 1
 class LaneTools:
     """What all lanes of one process share: for every source how it is sampled, its hands, its store.
 
-    ``thread`` reads and encodes ahead; None does it in place.
+    ``thread`` reads and encodes ahead; None does it in place. ``remember``: blocks know where their rows come from.
     """
 
     samplers: list[Sampler]
     hands: list[SourceHands]
     stores: list[Store]
     thread: AheadThread | None = None
+    remember: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Block:
     _before: LaneState
     _after: LaneState
     _run: Run | None
+    origin: Origin | None = None
 
     def __len__(self) -> int:
         return len(self.packed)
@@ -107,6 +110,7 @@ class Lane:
                 lane=lane,
                 last_epoch=last_epoch,
                 store=tools.stores[source],
+                remember=tools.remember,
             )
             offset = state.offset if state.current == source else 0
             begin = state.sources[source]
@@ -116,6 +120,7 @@ class Lane:
         self.number = lane
         self._mixer = Mixer(feeds, weights, state.sources, state.tally.copy())
         self._packer = _packer(rules, lane, state.rows)
+        self._ledger = Ledger() if tools.remember else None
         self._packed: list[Block] = []
         self._skip_budget = rules.skip_budget
         self._current = state.current
@@ -138,6 +143,8 @@ class Lane:
             if run is None:
                 self.ended = True
                 return self._last_block()
+            if self._ledger is not None:
+                self._ledger.feed(run)
             self._packed = [self._block(packed, run) for packed in self._packer.feed(run)]
         return self._packed.pop(0) if self._packed else None
 
@@ -162,7 +169,8 @@ class Lane:
             tally=self._mixer.tally.copy(),
             sources=tuple(self._mixer.states()),
         )
-        block = Block(packed, chains, self._begin, after, run)
+        origin = None if self._ledger is None else self._ledger.origin(packed)
+        block = Block(packed, chains, self._begin, after, run, origin)
         if packed.ends is not None:
             self._begin = block.state_behind(len(chains) - 1)
         return block

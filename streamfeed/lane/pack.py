@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import xxhash
@@ -14,7 +14,18 @@ if TYPE_CHECKING:
 
     from streamfeed.lane.runs import Run
 
-__all__ = ["ConcatPacker", "Flat", "Packed", "Packer", "Tokens"]
+__all__ = ["ConcatPacker", "Flat", "Packed", "Packer", "Spans", "Tokens"]
+
+
+class Spans(NamedTuple):
+    """Consecutive tokens that rows are made of: ``begins`` to ``ends`` are in the ``row``-th of the rows asked for.
+
+    All int64 ``[spans]``, by row, and as they lie in it side by side.
+    """
+
+    row: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
 
 
 class Tokens(Protocol):
@@ -31,6 +42,9 @@ class Tokens(Protocol):
 
     def write(self, rows: range, plane: NDArray[Any], place: range) -> None:
         """Write ``rows`` to the rows ``place`` of ``plane``, ``[rows, width]``, contiguous; leave what is behind."""
+
+    def spans(self, rows: range) -> Spans:
+        """Return where the tokens of ``rows`` lie in those of all rows, as these were fed to the packer."""
 
 
 class Flat:
@@ -62,6 +76,15 @@ class Flat:
             begin, end = self._bounds[row], self._bounds[row + 1]
             plane[to, : end - begin] = self.data[begin:end]
 
+    def spans(self, rows: range) -> Spans:
+        """Return where the tokens of ``rows`` lie."""
+        if self._bounds is None:
+            begins = np.arange(rows.start, rows.stop, rows.step) * self._width
+            return Spans(np.arange(len(rows)), begins, begins + self._width)
+        bounds = np.asarray(self._bounds)
+        own = slice(rows.start, rows.stop, rows.step)
+        return Spans(np.arange(len(rows)), bounds[:-1][own], bounds[1:][own])
+
 
 @dataclass(frozen=True)
 class Packed:
@@ -87,6 +110,11 @@ class Packed:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens are in the rows."""
+        return len(self) * self.width if self.lengths is None else int(self.lengths.sum())
 
     def reached(self, row: int) -> int:
         """Return how many tokens of the run are in rows up to and with ``row``; -1 where that is not known."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from streamfeed.errors import ReplayError
 from streamfeed.lane.mapping import Origins
+from streamfeed.lane.origins import SampleRecords
 from streamfeed.lane.state import SourceState
 from streamfeed.stats import Tally
 
@@ -33,7 +34,7 @@ class Run:
     adds when this run is taken (the first of its window), ``counted`` says that the first sample's tokens were counted
     before a resume. ``counts``: by name of a tally's field, int64 ``[samples + 1]``, how much lies before each sample.
     ``origins``: which documents the samples are of; None where each document is one sample. ``given``: how many samples
-    the document behind the run has given in it.
+    the document behind the run has given in it. ``records``: those of the samples, where they are asked for.
     """
 
     source: int
@@ -49,6 +50,7 @@ class Run:
     counts: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     origins: Origins | None = None
     given: int = 0
+    records: SampleRecords | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -90,6 +92,7 @@ class Run:
             },
             origins=None if origins is None else Origins(*(part[index : index + 1] for part in origins)),
             given=given,
+            records=None if self.records is None else self.records.part(index, index + 1),
         )
 
     def tell(self, tally: Tally, stop: int, start: int) -> None:
@@ -110,6 +113,7 @@ class Run:
             values=None if self.values is None else self.values[samples:],
             counts={name: before[samples:] - before[samples] for name, before in self.counts.items()},
             origins=None if origins is None else Origins(*(part[samples:] for part in origins)),
+            records=None if self.records is None else self.records.part(samples, len(self)),
         )
 
 
@@ -133,6 +137,8 @@ def runs(
         first = state.document if resumed else 0
         for sampled in sampler.samples(window, first, lane):
             run = _run(source, window, sampled, entered)
+            if window.records is not None:
+                run.records = _records(window.records, sampled, batched=sampler.batched)
             if resumed and sampled.first == first and (state.sample or offset):
                 run = run.behind(state.sample, offset)
             entered = None
@@ -160,6 +166,11 @@ def _run(source: int, window: Window, sampled: Sampled, entered: Tally | None) -
         counts=sampled.counts,
         origins=sampled.origins,
     )
+
+
+def _records(records: NDArray[np.int64], sampled: Sampled, *, batched: bool) -> SampleRecords:
+    own = records[sampled.first : sampled.first + sampled.documents]
+    return SampleRecords.of(own, len(sampled.samples.offsets) - 1, sampled.origins, batched=batched)
 
 
 def _changed(source: int, state: SourceState) -> ReplayError:

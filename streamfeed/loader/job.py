@@ -60,6 +60,8 @@ class Job:
     first: int
     first_epoch: int
     first_rows: int = 1
+    provenance: bool = False
+    """whether messages tell which records their rows are made of"""
     threads: int = 1
     """that the tokenizer engine has in a worker process"""
 
@@ -76,7 +78,7 @@ class Job:
     @property
     def layout(self) -> Layout:
         """What there is of a row."""
-        return Layout.of(self.plan.rules)
+        return Layout.of(self.plan.rules, origins=self.provenance)
 
     @property
     def rounds(self) -> int:
@@ -119,6 +121,7 @@ class Job:
             hands=[SourceHands(source, self.plan.rules, index) for index, source in enumerate(self.plan.sources)],
             stores=[Store(source.storage_options, stats, fetcher, source.retry) for source in self.plan.sources],
             thread=thread,
+            remember=self.provenance,
         )
         return Host(
             self.plan, self.share, self.slots, self.states, tools, first=self.first, first_epoch=self.first_epoch

@@ -22,6 +22,7 @@ from streamfeed.loader.heap import give_back
 from streamfeed.loader.history import KEPT_STATES, History
 from streamfeed.loader.job import InProcess, Job
 from streamfeed.loader.pool import warm_up
+from streamfeed.loader.provenance import Tracer
 from streamfeed.loader.reader import Channel, RankReader
 from streamfeed.loader.report import Report, no_row, tally_of
 from streamfeed.loader.votes import Votes
@@ -71,7 +72,8 @@ class StreamLoader:
 
     Iterating continues after the last batch handed out; after the end of a finite stream it starts the next pass.
     Batches may share one piece of memory, each its own part: ``clone()`` a tensor before saving or pickling it, which
-    would write the whole piece (at most 4 MB).
+    would write the whole piece (at most 4 MB). With ``provenance`` they know which records they are made of, as an
+    attribute :class:`~streamfeed.loader.provenance.Provenance` that no model gets; copies of a batch do not have it.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class StreamLoader:
         kept_states: int = KEPT_STATES,
         columns: Sequence[Column] = (),
         pad_to_multiple_of: int | None = None,
+        provenance: bool = False,
     ) -> None:
         if batch_size < 1 or num_workers < 0:
             raise ConfigError(
@@ -99,6 +102,7 @@ class StreamLoader:
         self.batch_size = batch_size
         self._asked = (tuple(columns), pad_to_multiple_of)
         self.num_workers = num_workers
+        self._provenance = provenance
         self.kept_states = kept_states
         self._ranks = Ranks.find(rank, world_size, group)
         self.rank, self.world_size = self._ranks.number, self._ranks.size
@@ -238,6 +242,7 @@ class StreamLoader:
                 first=first,
                 first_epoch=base.first_epoch,
                 first_rows=self.batch_size,
+                provenance=self._provenance,
                 threads=self._threads,
             )
             for worker in range(max(1, workers))
@@ -249,8 +254,8 @@ class StreamLoader:
             channels = list(self._crew.start(self._context, jobs))
         reader = RankReader(share, channels, first, [job.lanes_json() for job in jobs])
         columns = columns_for(self.config, self.tokenizer, share, base.number, *self._asked)
-        layout, pad = Layout.of(self._plan.rules), self.tokenizer.padding
-        return Assembler(reader, self.batch_size, pad, layout, columns)
+        tracer = Tracer(self._plan, share) if self._provenance else None
+        return Assembler(reader, self.batch_size, self.tokenizer.padding, Layout.of(self._plan.rules), columns, tracer)
 
     def _end(self) -> None:
         """Note the end of a finite pass, and what became of its records."""

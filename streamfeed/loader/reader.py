@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
     from streamfeed.dataset.batch import BatchArrays
     from streamfeed.dataset.message import Message
+    from streamfeed.dataset.origins import Origins
     from streamfeed.dataset.share import Share
 
-__all__ = ["Channel", "Filled", "RankReader"]
+__all__ = ["Channel", "Drawn", "Filled", "RankReader"]
 
 
 class Channel(Protocol):
@@ -33,25 +34,36 @@ class Channel(Protocol):
 
 
 class _Part(NamedTuple):
-    """Consecutive rows of one message, with their lengths, and document starts relative to the first of them."""
+    """Consecutive rows of one message, from ``first`` on, with their lengths, and starts relative to the first one."""
 
     rows: NDArray[np.int32]
     lengths: NDArray[np.int32]
     starts: NDArray[np.int32]
     flags: NDArray[np.uint8] | None
     values: NDArray[np.int64] | None
+    origins: Origins | None
+    first: int
+
+
+class Drawn(NamedTuple):
+    """Where rows come from: row ``first + i`` of ``origins`` is row ``rows[i]`` of a batch."""
+
+    origins: Origins
+    rows: NDArray[np.int64]
+    first: int
 
 
 class Filled(NamedTuple):
     """What was put into a batch: how many tokens of each row count, int32 ``[rows]`` (0 where its lane has ended).
 
     ``pieces``: int64, where pieces begin, as ``row * seq_len + column``, sorted. ``first``: which of the rank's rows
-    the first one is.
+    the first one is. ``drawn``: where the rows come from, if that is asked for.
     """
 
     lengths: NDArray[np.int32]
     pieces: NDArray[np.int64]
     first: int
+    drawn: Sequence[Drawn] = ()
 
 
 class _Places(NamedTuple):
@@ -92,6 +104,8 @@ class _Tap:
                 message.starts[begin:end] - first * width,
                 None if message.flags is None else message.flags[first:last],
                 None if message.values is None else message.values[first:last],
+                None if message.origins is None else message.origins.of(first, last),
+                first,
             )
             count -= last - first
 
@@ -214,11 +228,14 @@ class RankReader:
         count, seq_len = batch.input_ids.shape
         lengths = np.zeros(count, dtype=np.int32)
         starts: list[NDArray[np.int64]] = []
+        origins: list[Drawn] = []
         for tap, places in zip(self._taps, self._layout(count), strict=True):
             drawn, wanted = 0, len(places.rows)
             for part in tap.draw(wanted):
                 rows, place = places if len(part.rows) == wanted else _cut(places, drawn, len(part.rows))
                 batch.put(place, part.rows, part.flags, part.values)
+                if part.origins is not None:
+                    origins.append(Drawn(part.origins, rows, part.first))
                 lengths[place] = part.lengths
                 row = part.starts // seq_len
                 starts.append(part.starts + (rows[row] - row) * seq_len)
@@ -229,7 +246,7 @@ class RankReader:
                 tap.end()
             return None
         pieces = batch.finish(lengths, starts, pad)
-        return Filled(lengths, pieces, self._t - count)
+        return Filled(lengths, pieces, self._t - count, origins)
 
     def _layout(self, count: int) -> list[_Places]:
         """Return which rows of the next batch come from which tap; the same whenever the slots come round to here."""

@@ -126,7 +126,7 @@ def _serve(arguments: WorkerArguments, line: _Line) -> NoReturn:
             slot = free.pop(0)
             message = messages.next(buffers[slot])
             rows = len(message.ids)
-            line.send(Header(slot, rows, len(message.starts), stats.bytes, message.states, stats.retries, blocked))
+            line.send(Header(slot, rows, len(message.starts), stats.bytes, message.payload, stats.retries, blocked))
             heap.tick()
         line.wait_for_end()
     finally:
