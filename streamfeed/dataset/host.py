@@ -8,7 +8,7 @@ import numpy as np
 import orjson
 
 from streamfeed.encode.objectives.protocol import LOSS
-from streamfeed.dataset.origins import Gatherer
+from streamfeed.dataset.origins import Telling
 from streamfeed.lane.lane import Block, Lane, LaneTools
 
 if TYPE_CHECKING:
@@ -132,7 +132,6 @@ class Host:
         self._feeds: list[_Feed] = []
         self._seq_len = plan.rules.seq_len
         self._error: Exception | None = None
-        self._origins = Gatherer() if tools.remember else None
         begun = []
         for slot in slots:
             t = first + (slot - first) % share.slots
@@ -140,6 +139,7 @@ class Host:
             lane = Lane(plan, share.lane_at(slot), state, tools, first_epoch=first_epoch)
             self._feeds.append(_Feed(lane, state, share.lane_row(t), share.step))
             begun.append(t // share.slots == first // share.slots)
+        self._telling = Telling([feed.lane for feed in self._feeds]) if tools.remember else None
         for feed in self._feeds:
             feed.lane.start()
         self._partial = [feed for feed, now in zip(self._feeds, begun, strict=True) if now]
@@ -179,9 +179,8 @@ class Host:
         where = where[where < rows * self._seq_len]
         where.sort()
         buffers.starts[: len(where)] = where
-        if self._origins is not None:
-            before = self._origins.origins(rows).behind(before)
-        return buffers.message(rows, len(where), before)
+        told = None if self._telling is None else self._telling.told()
+        return buffers.message(rows, len(where), before, told)
 
     def _states_json(self) -> bytes:
         return orjson.dumps({str(feed.lane.number): orjson.Fragment(feed.state_json()) for feed in self._feeds})
@@ -208,8 +207,8 @@ class Host:
             first = index + filled * stride
             place = range(first, first + (count - 1) * stride + 1, stride)
             taken.write(buffers, place)
-            if self._origins is not None:
-                self._origins.add(feed.lane.number, taken.block, taken.rows, place)
+            if self._telling is not None:
+                self._telling.take(feed.lane.number, taken.block.begin, place, taken.packed.ids.spans(taken.rows))
             row = taken.starts // taken.packed.width
             row *= stride * self._seq_len - taken.packed.width  # how much further a row is from the one before it
             row += taken.starts + first * self._seq_len

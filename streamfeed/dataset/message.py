@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from streamfeed.dataset.origins import Origins
+from streamfeed.dataset.origins import Told
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -82,14 +82,15 @@ class Buffers:
         """Make buffers in this process's own memory."""
         return cls.over(np.empty(layout.nbytes(rows), dtype=np.uint8).data, rows, layout)
 
-    def message(self, rows: int, starts: int, payload: bytes) -> Message:
-        """Return the first ``rows`` rows and ``starts`` document starts as a message with this ``payload``."""
+    def message(self, rows: int, starts: int, states: bytes, told: Told | None = None) -> Message:
+        """Return the first ``rows`` rows and ``starts`` document starts as a message."""
         flags = None if self.flags is None else self.flags[:rows]
         values = None if self.values is None else self.values[:rows]
-        states, origins = Origins.split(payload) if self.origins else (payload, None)
-        return Message(
-            self.ids[:rows], self.lengths[:rows], self.starts[:starts], states, flags, values, origins, payload
-        )
+        return Message(self.ids[:rows], self.lengths[:rows], self.starts[:starts], states, flags, values, told)
+
+    def read(self, rows: int, starts: int, payload: bytes) -> Message:
+        """Return the message that another process wrote here, with this ``payload``."""
+        return self.message(rows, starts, *(Told.split(payload) if self.origins else (payload, None)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +101,8 @@ class Message:
     ``starts``: int32, sorted, where documents start, as ``row * seq_len + column``; row starts need not be listed.
     ``flags``: uint8 ``[rows, seq_len]``, ``values``: int64 ``[rows]``, where the objective has them.
     ``states`` is the JSON of the lanes' states before the first row, by lane number. A message without rows is the
-    last: every lane has ended, and ``states`` is where. ``origins``: which records the rows are made of, where that is
-    asked for; ``payload``: states and origins as they travel.
+    last: every lane has ended, and ``states`` is where. ``told``: which records the rows are made of, where that is
+    asked for.
     """
 
     ids: NDArray[np.int32]
@@ -110,8 +111,12 @@ class Message:
     states: bytes
     flags: NDArray[np.uint8] | None = None
     values: NDArray[np.int64] | None = None
-    origins: Origins | None = None
-    payload: bytes = b""
+    told: Told | None = None
+
+    @property
+    def payload(self) -> bytes:
+        """What does not lie in buffers, as :meth:`Buffers.read` takes it."""
+        return self.states if self.told is None else self.told.behind(self.states)
 
 
 def rounds_in(nbytes: int, rows: int, seq_len: int) -> int:

@@ -1,240 +1,154 @@
-"""Which records the rows of a message are made of: worked out for all of its rows at once, and as bytes."""
+"""Which records the rows of a message are made of: told in raw form, and worked out only for rows that one asks about.
+
+A worker tells what it fed to its lanes' packers and where the tokens of rows lie in it; both are there anyway. Looking
+up samples and records for every row would cost more than a tenth of encoding short documents.
+"""
 
 from __future__ import annotations
 
+import pickle
 import struct
+from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from streamfeed.encode.ranges import ranges
-from streamfeed.lane.gathered import Gathered
-from streamfeed.lane.origins import RECORD
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
-    from streamfeed.lane.lane import Block
-    from streamfeed.lane.origins import Fed, SampleRecords
+    from streamfeed.lane.lane import Lane
+    from streamfeed.lane.origins import Fed, Table
     from streamfeed.lane.pack import Spans
 
-__all__ = ["PIECE", "Gatherer", "Origins"]
+__all__ = ["Ledgers", "PieceOrigin", "RowOrigins", "Telling", "Told"]
 
-PIECE = ("row", "begin", "end", "token", "number", "first", "count")
-"""What is told of a piece of a row: columns ``begin`` to ``end - 1`` of ``row`` are tokens from ``token`` on of the
-``number``-th sample made of records ``first`` to ``first + count - 1`` of a table."""
+_HEAD = struct.Struct("<q")
 
-_ROW, _FIRST, _COUNT = PIECE.index("row"), PIECE.index("first"), PIECE.index("count")
-_HEAD = struct.Struct("<3q")
+_Take = tuple[int, int, int, int, int, "tuple[Sequence[int], Sequence[int], Sequence[int] | None]"]
+"""Rows of a message: lane, how many of its tokens lie before the block they are of, first row, step to the next, number,
+and where their tokens lie in the block (see :class:`~streamfeed.lane.pack.Spans`)."""
 
 
-class Origins(NamedTuple):
-    """Which records rows are made of: ``pieces``, int32 ``[pieces, 7]``, see :data:`PIECE`, sorted by row and column.
+class Told(NamedTuple):
+    """Where the rows of a message come from: ``takes`` of them, and ``news`` by lane of what its packer was fed."""
 
-    ``records``: int64 ``[records, 6]``, see :data:`~streamfeed.lane.origins.RECORD`.
-    """
-
-    pieces: NDArray[np.int32]
-    records: NDArray[np.int64]
-
-    @classmethod
-    def none(cls) -> Origins:
-        """Return those of no rows."""
-        return cls(np.empty((0, len(PIECE)), dtype=np.int32), np.empty((0, len(RECORD)), dtype=np.int64))
-
-    @classmethod
-    def join(cls, parts: Sequence[Origins], rows: int) -> Origins:
-        """Return those of the first ``rows`` rows that ``parts`` tell of, each of other rows."""
-        if not parts:
-            return cls.none()
-        pieces = np.concatenate([part.pieces for part in parts])
-        sizes = [len(part.records) for part in parts]
-        pieces[:, _FIRST] += np.repeat(np.cumsum([0, *sizes[:-1]]), [len(part.pieces) for part in parts]).astype("i4")
-        pieces = pieces[pieces[:, _ROW].argsort(kind="stable")]
-        stop = int(pieces[:, _ROW].searchsorted(rows))
-        return cls(pieces[:stop], np.concatenate([part.records for part in parts]))
-
-    def of(self, first: int, stop: int) -> Origins:
-        """Return those of rows ``first`` to ``stop - 1``, as views."""
-        begin, end = self.pieces[:, _ROW].searchsorted((first, stop))
-        return Origins(self.pieces[begin:end], self.records)
-
-    @property
-    def apart(self) -> bool:
-        """Whether each piece has a record of its own, in the same order."""
-        numbers = np.arange(len(self.pieces))
-        return len(self.records) == len(numbers) and bool(
-            (self.pieces[:, _FIRST] == numbers).all() and (self.pieces[:, _COUNT] == 1).all()
-        )
-
-    def placed(self, rows: range, place: range, *, apart: bool) -> Origins:
-        """Return those of ``rows``, as rows ``place``; with only their own records if these are known to be ``apart``."""
-        begin, end = self.pieces[:, _ROW].searchsorted((rows.start, rows.stop))
-        pieces, records = self.pieces[begin:end].copy(), self.records
-        if apart:
-            records = records[begin:end]
-            pieces[:, _FIRST] = np.arange(len(pieces))
-        turn, rest = np.divmod(pieces[:, _ROW] - rows.start, rows.step)
-        pieces[:, _ROW] = place.start + turn * place.step
-        return Origins(pieces[rest == 0], records) if rows.step > 1 else Origins(pieces, records)
+    takes: Sequence[_Take]
+    news: Sequence[tuple[int, list[Fed]]]
 
     def behind(self, states: bytes) -> bytes:
-        """Return ``states`` and these as one piece of bytes."""
-        head = _HEAD.pack(len(states), len(self.pieces), len(self.records))
-        return b"".join((head, states, self.pieces.tobytes(), self.records.tobytes()))
+        """Return ``states`` and this as one piece of bytes."""
+        return b"".join((_HEAD.pack(len(states)), states, pickle.dumps((self.takes, self.news), protocol=5)))
 
     @classmethod
-    def split(cls, data: bytes) -> tuple[bytes, Origins]:
-        """Return what :meth:`behind` put together; the arrays are views."""
-        states, pieces, records = _HEAD.unpack_from(data)
-        begin = _HEAD.size + states
-        middle = begin + 4 * len(PIECE) * pieces
-        words = np.frombuffer(data, dtype=np.int32, count=len(PIECE) * pieces, offset=begin)
-        longs = np.frombuffer(data, dtype=np.int64, count=len(RECORD) * records, offset=middle)
-        return data[_HEAD.size : begin], cls(words.reshape(-1, len(PIECE)), longs.reshape(-1, len(RECORD)))
+    def split(cls, data: bytes) -> tuple[bytes, Told]:
+        """Return what :meth:`behind` put together."""
+        end = _HEAD.size + _HEAD.unpack_from(data)[0]
+        return data[_HEAD.size : end], cls(*pickle.loads(memoryview(data)[end:]))  # noqa: S301 - from our own worker
 
 
-class Gatherer:
-    """Gathers where the rows of messages come from, lane by lane.
+class Telling:
+    """What a host has to tell with its next message."""
 
-    Rows that were packed from many documents are looked at once, all of them, since each has parts of any of these;
-    others message by message, since there may be as few as one in a block.
+    def __init__(self, lanes: Sequence[Lane]) -> None:
+        self._lanes = lanes
+        self._takes: list[_Take] = []
+
+    def take(self, lane: int, begin: int, place: range, spans: Spans) -> None:
+        """Note that rows ``place`` of the message are of a block of ``lane`` that ``begin`` tokens lie before."""
+        where = spans.begins, spans.ends, spans.row
+        self._takes.append((lane, begin, place.start, place.step, len(place), where))
+
+    def told(self) -> Told:
+        """Return it, and begin anew."""
+        takes, self._takes = self._takes, []
+        news = [(lane.number, lane.ledger.tell()) for lane in self._lanes if lane.ledger is not None]
+        return Told(takes, [(lane, fed) for lane, fed in news if fed])
+
+
+class PieceOrigin(NamedTuple):
+    """Columns ``begin`` to ``end - 1`` of a row are tokens ``token`` and following of a sample.
+
+    It is the ``number``-th that was made of ``records``, each as :data:`~streamfeed.lane.origins.RECORD` says.
     """
 
-    def __init__(self) -> None:
-        self._strips = _Strips()
-        self._placed: list[Origins] = []
-        self._whole: dict[int, tuple[Block, Origins, bool]] = {}
-
-    def add(self, lane: int, block: Block, rows: range, place: range) -> None:
-        """Add ``rows`` of a block of ``lane``, which are rows ``place`` of the message."""
-        if not isinstance(block.packed.ids, Gathered):
-            self._strips.add(block, rows, place)
-            return
-        kept = self._whole.get(lane)
-        if kept is None or kept[0] is not block:
-            strips, every = _Strips(), range(len(block))
-            strips.add(block, every, every)
-            found = strips.origins()
-            kept = self._whole[lane] = block, found, found.apart
-        self._placed.append(kept[1].placed(rows, place, apart=kept[2]))
-
-    def origins(self, rows: int) -> Origins:
-        """Return those of the first ``rows`` rows of the message, and begin the next."""
-        parts, self._placed = self._placed, []
-        if self._strips.spans:
-            parts.append(self._strips.origins())
-            self._strips = _Strips()
-        return Origins.join(parts, rows)
+    begin: int
+    end: int
+    token: int
+    number: int
+    records: list[list[int]]
 
 
-class _Strips:
-    """Rows of some blocks, and the samples that they are cut from, all laid end to end so that they are cut at once."""
+_Entry = tuple[int, int, int, "Table"]
+"""What was fed: its first token and the one behind its last, of the lane; token of the table; the table."""
+
+
+class Ledgers:
+    """What the packers of some lanes were fed, by lane, as far back as rows to come need it; built from messages."""
 
     def __init__(self) -> None:
-        self.spans: list[Spans] = []
-        self._places: list[range] = []
-        self._shifts: list[int] = []
-        self._samples = _Samples()
-        self._laid = 0
+        self._fed: dict[int, list[_Entry]] = {}
+        self._tables: dict[tuple[int, int], Table] = {}
 
-    def add(self, block: Block, rows: range, place: range) -> None:
-        """Lay ``rows`` of a block behind those before."""
-        origin, spans = block.origin, block.packed.ids.spans(rows)
-        assert origin is not None
-        low, high = origin.begin + int(spans.begins.min()), origin.begin + int(spans.ends.max())
-        shift = self._laid - low
-        for fed in origin.fed:
-            if fed.begin < high and fed.end > low:
-                self._samples.add(fed, low, high, shift)
-        self.spans.append(spans)
-        self._places.append(place)
-        self._shifts.append(shift + origin.begin)
-        self._laid += high - low
-
-    def origins(self) -> Origins:
-        """Return where all these rows come from, in the order in which they were added."""
-        counts = [len(spans.row) for spans in self.spans]
-        shift = np.repeat(self._shifts, counts)
-        first, step = (np.repeat([getattr(one, name) for one in self._places], counts) for name in ("start", "step"))
-        row = first + step * np.concatenate([spans.row for spans in self.spans])
-        begins = np.concatenate([spans.begins for spans in self.spans]) + shift
-        ends = np.concatenate([spans.ends for spans in self.spans]) + shift
-        return self._samples.cut(row, begins, ends)
+    def read(self, told: Told) -> RowOrigins:
+        """Take what the next message tells; return where its rows come from."""
+        for lane, news in told.news:
+            entries = self._fed.setdefault(lane, [])
+            for begin, end, at, source, table in news:
+                if table is not None:
+                    self._tables[lane, source] = table
+                entries.append((begin, end, at, self._tables[lane, source]))
+        lows: dict[int, int] = {}
+        for lane, low, *_ in told.takes:
+            lows.setdefault(lane, low)
+        for lane, low in lows.items():
+            entries = self._fed[lane]
+            if entries[0][1] <= low:  # a new list: rows of earlier messages still hold the old one
+                self._fed[lane] = [entry for entry in entries if entry[1] > low]
+        return RowOrigins(told.takes, {lane: self._fed[lane] for lane in lows})
 
 
-class _Samples:
-    """Samples laid end to end: where each begins, and what it is made of."""
+class RowOrigins:
+    """Where the rows of one message come from."""
 
-    def __init__(self) -> None:
-        self._begins: list[NDArray[np.int64]] = []
-        self._lows: list[int] = []
-        self._made: list[SampleRecords] = []
+    def __init__(self, takes: Sequence[_Take], fed: dict[int, list[_Entry]]) -> None:
+        self._takes = takes
+        self._fed = fed
 
-    def add(self, fed: Fed, low: int, high: int, shift: int) -> None:
-        """Lay the samples of ``fed`` with tokens from ``low`` to ``high`` where these are with ``shift`` added."""
-        offsets, at = fed.offsets, fed.begin
-        first, last = 0, len(offsets) - 1
-        if low > at:
-            first = int(offsets.searchsorted(low - at, side="right")) - 1
-        if high < fed.end:
-            last = int(offsets.searchsorted(high - at))
-        self._begins.append(offsets[first:last] + (at + shift))
-        self._lows.append(max(at, low) + shift)
-        self._made.append(fed.records.part(first, last))
-
-    def cut(self, row: NDArray[np.int64], begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Origins:
-        """Cut the tokens from ``begins`` to ``ends``, of the rows ``row``, where samples begin."""
-        true = np.concatenate(self._begins)
-        at = true.copy()
-        heads = np.cumsum([0, *map(len, self._begins[:-1])])
-        at[heads] = self._lows  # a sample's first tokens may be in rows before, where something else is laid
-        first = at.searchsorted(begins, side="right") - 1
-        counts = at.searchsorted(ends) - first
-        span, sample = np.repeat(np.arange(len(row)), counts), ranges(first, counts)
-        begin = np.maximum(begins[span], at[sample])
-        end = np.minimum(ends[span], np.append(at[1:], ends.max())[sample])
-        some = end > begin
-        if not some.all():  # samples without tokens
-            span, sample, begin, end = span[some], sample[some], begin[some], end[some]
-        pieces = np.empty((len(span), len(PIECE)), dtype=np.int32)
-        pieces[:, 0] = row[span]
-        pieces[:, 1] = column = (_columns(row, ends - begins) - begins)[span] + begin
-        pieces[:, 2] = column + (end - begin)
-        pieces[:, 3] = begin - true[sample]
-        pieces[:, 4] = np.concatenate([made.number for made in self._made])[sample]
-        return self._with_records(pieces, sample)
-
-    def _with_records(self, pieces: NDArray[np.int32], sample: NDArray[np.int64]) -> Origins:
-        """Return ``pieces`` of these samples with their records: one for each, unless samples are of many."""
-        if all(made.document is not None for made in self._made):
-            records = np.concatenate([made.records[made.document] for made in self._made])[sample]
-            pieces[:, _FIRST] = np.arange(len(pieces))
-            pieces[:, _COUNT] = 1
-            return Origins(pieces, records)
-        tables: dict[int, int] = {}
-        parts: list[NDArray[np.int64]] = []
-        firsts: list[NDArray[np.int64]] = []
-        counts: list[int] = []
-        total = 0
-        for made in self._made:
-            known = tables.get(id(made.records))
-            if known is None:
-                known = tables[id(made.records)] = total
-                parts.append(made.records)
-                total += len(made.records)
-            own = np.zeros(len(made.number), dtype=np.int64) if made.document is None else made.document
-            firsts.append(known + own)
-            counts.append(len(made.records) if made.document is None else 1)
-        pieces[:, _FIRST] = np.concatenate(firsts)[sample]
-        pieces[:, _COUNT] = np.repeat(counts, [len(made.number) for made in self._made])[sample]
-        return Origins(pieces, np.concatenate(parts))
+    def pieces(self, row: int) -> list[PieceOrigin]:
+        """Return the pieces of ``row`` of the message, by column; none where its lane has ended."""
+        found: list[PieceOrigin] = []
+        for lane, low, first, step, count, (begins, ends, numbers) in self._takes:
+            turn, rest = divmod(row - first, step)
+            if rest or not 0 <= turn < count:
+                continue
+            own = [turn] if numbers is None else [i for i, number in enumerate(numbers) if number == turn]
+            column = 0
+            for span in own:
+                found += _cut(self._fed[lane], low + begins[span], low + ends[span], column)
+                column += ends[span] - begins[span]
+        return found
 
 
-def _columns(row: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return in which column of its row each span begins: behind those of the same row before it."""
-    before = np.cumsum(lengths) - lengths
-    heads = np.concatenate(([True], row[1:] != row[:-1]))
-    return before - np.repeat(before[heads], np.diff(np.append(np.flatnonzero(heads), len(row))))
+def _cut(entries: Sequence[_Entry], begin: int, end: int, column: int) -> Iterator[PieceOrigin]:
+    """Cut tokens ``begin`` to ``end - 1`` of a lane, which lie from ``column`` on, where samples begin."""
+    index = bisect_right(entries, begin, key=lambda entry: entry[0]) - 1
+    while begin < end:
+        first, behind, at, table = entries[index]
+        stop = min(end, behind)
+        sample = int(table.offsets.searchsorted(begin - first + at, side="right")) - 1
+        while begin < stop:
+            start = first - at + int(table.offsets[sample])
+            cut = min(stop, first - at + int(table.offsets[sample + 1]))
+            if cut > begin:  # or it has no tokens
+                yield PieceOrigin(column, column + cut - begin, begin - start, *_made_of(table, sample))
+                column += cut - begin
+                begin = cut
+            sample += 1
+        index += 1
+
+
+def _made_of(table: Table, sample: int) -> tuple[int, list[list[int]]]:
+    """Return the number of a sample among those made of the same records, and these."""
+    if table.number is None:
+        return 0, [table.records[sample].tolist()]
+    if table.document is None:
+        return int(table.number[sample]), table.records.tolist()
+    return int(table.number[sample]), [table.records[table.document[sample]].tolist()]

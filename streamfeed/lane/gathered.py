@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import xxhash
 
-from streamfeed.encode.ranges import ranges
 from streamfeed.lane.pack import Spans
 
 if TYPE_CHECKING:
@@ -45,7 +44,9 @@ class Gathered:
             cuts[index] = _across(views, bases, int(begins[index]), int(ends[index]))
         self._cuts = cuts
         self._bounds: list[int] = bounds.tolist()
+        self.tokens = int(bases[-1]) // size
         self._size = size
+        self._lists: tuple[list[int], list[int]] | None = None
         self._hashed = (*views, begins.data, ends.data, bounds.data)
 
     def __len__(self) -> int:
@@ -69,11 +70,16 @@ class Gathered:
 
     def spans(self, rows: range) -> Spans:
         """Return where the tokens of ``rows`` lie."""
-        begins, ends, bounds = (np.asarray(part) for part in self._hashed[-3:])
-        own = slice(rows.start, rows.stop, rows.step)
-        counts = np.diff(bounds)[own]
-        piece = ranges(bounds[:-1][own], counts)
-        return Spans(np.repeat(np.arange(len(rows)), counts), begins[piece] // self._size, ends[piece] // self._size)
+        if self._lists is None:
+            first_tokens, last = (np.asarray(part) // self._size for part in self._hashed[-3:-1])
+            self._lists = first_tokens.tolist(), last.tolist()
+        begins, ends, numbers = [], [], []
+        for number, row in enumerate(rows):
+            first, stop = self._bounds[row], self._bounds[row + 1]
+            begins += self._lists[0][first:stop]
+            ends += self._lists[1][first:stop]
+            numbers += [number] * (stop - first)
+        return Spans(begins, ends, numbers)
 
 
 def _across(views: Sequence[memoryview], bases: NDArray[np.int64], begin: int, end: int) -> bytes:

@@ -1,12 +1,11 @@
 """Which records documents, samples and rows are made of: kept only where somebody asks.
 
-Every document of a window remembers its record, every sample its documents. What packers do needs no memory: they take
-the tokens of the runs in order, so that where a row's tokens lie in all that was fed says which samples they are of.
+Every document of a window remembers its record, every run its documents. What packers do needs no memory: they take the
+tokens of the runs in order and drop none, so that the place of a row's tokens in all that was fed says whose they are.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from streamfeed.lane.records import UnitRecords
     from streamfeed.lane.runs import Run
 
-__all__ = ["RECORD", "Fed", "Ledger", "Marks", "Origin", "SampleRecords"]
+__all__ = ["RECORD", "Fed", "Ledger", "Marks", "Table"]
 
 RECORD = ("source", "epoch", "unit", "record", "seek", "skip")
 """What is kept of a record, int64 each: ``unit`` is its number in the source's table, ``record`` the ordinal in it,
@@ -63,72 +62,60 @@ class Marks:
         return found if order is None else found[order]
 
 
-class SampleRecords(NamedTuple):
-    """The records of some samples.
+class Table(NamedTuple):
+    """The samples of a run as it was encoded, and their records (int64 ``[documents, 6]``, see :data:`RECORD`).
 
-    Sample ``i`` is the ``number[i]``-th made of record ``document[i]`` of ``records`` (int64 ``[documents, 6]``, see
-    :data:`RECORD`); where ``document`` is None, of all of them, which a batched function got at once.
+    Sample ``i`` is tokens ``offsets[i]`` to ``offsets[i + 1] - 1``, the ``number[i]``-th made of ``document[i]``.
+    Without ``number`` every document is one sample; without ``document`` a function made the samples of all at once.
     """
 
+    offsets: NDArray[np.int64]
     records: NDArray[np.int64]
-    document: NDArray[np.int64] | None
-    number: NDArray[np.int64]
+    document: NDArray[np.int64] | None = None
+    number: NDArray[np.int64] | None = None
 
     @classmethod
-    def of(cls, records: NDArray[np.int64], samples: int, origins: Origins | None, *, batched: bool) -> SampleRecords:
-        """Return those of samples that come from ``records`` as ``origins`` say; None: one of each."""
+    def of(
+        cls, offsets: NDArray[np.int64], records: NDArray[np.int64], origins: Origins | None, *, batched: bool
+    ) -> Table:
+        """Return the table of samples that come from ``records`` as ``origins`` say."""
         if origins is None:
-            return cls(records, np.arange(samples), np.zeros(samples, dtype=np.int64))
-        return cls(records, None if batched else origins.document, origins.sample)
-
-    def part(self, start: int, stop: int) -> SampleRecords:
-        """Return those of samples ``start`` to ``stop - 1``."""
-        document = None if self.document is None else self.document[start:stop]
-        return SampleRecords(self.records, document, self.number[start:stop])
+            return cls(offsets, records)
+        return cls(offsets, records, None if batched else origins.document, origins.sample)
 
 
-class Fed(NamedTuple):
-    """A run that was fed to a packer: its tokens begin behind ``begin`` others of the lane."""
-
-    begin: int
-    end: int
-    offsets: NDArray[np.int64]
-    records: SampleRecords
-
-
-class Origin(NamedTuple):
-    """Where rows come from that were packed together: their tokens, as laid end to end, begin behind ``begin`` others.
-
-    ``fed`` are the runs that have tokens in these rows.
-    """
-
-    begin: int
-    fed: tuple[Fed, ...]
+Fed = tuple[int, int, int, int, Table | None]
+"""A run that was fed to a packer: its tokens are ``[0]`` to ``[1] - 1`` of all of the lane, and the first is token
+``[2]`` of the newest table of source ``[3]``, which is ``[4]`` where it was not told before."""
 
 
 class Ledger:
-    """What a lane's packer was fed, and has not yet made rows of; packers take tokens in order, and drop none."""
+    """What a lane's packer was fed, as it is to be told, and how much of it is in rows."""
 
     def __init__(self) -> None:
-        self._held: deque[Fed] = deque()
+        self._news: list[Fed] = []
+        self._tables: dict[int, Table] = {}
         self._fed = 0
         self._packed = 0
 
     def feed(self, run: Run) -> None:
         """Note a run, before the packer gets it."""
-        if len(run.ids):
-            assert run.records is not None
-            begin, self._fed = self._fed, self._fed + len(run.ids)
-            self._held.append(Fed(begin, self._fed, run.offsets, run.records))
+        tokens, table, begin = len(run.ids), run.table, self._fed
+        if not tokens:
+            return
+        assert table is not None
+        self._fed = begin + tokens
+        known = self._tables.get(run.source) is table
+        self._news.append((begin, self._fed, run.at, run.source, None if known else table))
+        self._tables[run.source] = table
 
-    def origin(self, packed: Packed) -> Origin:
-        """Return where the next rows come from."""
-        begin, held = self._packed, self._held
-        end = self._packed = begin + packed.tokens
-        fed = []
-        while held and held[0].begin < end:
-            fed.append(held[0])
-            if held[0].end > end:
-                break
-            held.popleft()
-        return Origin(begin, tuple(fed))
+    def pack(self, packed: Packed) -> int:
+        """Return how many tokens of the lane lie before the rows ``packed``, which are the next."""
+        begin = self._packed
+        self._packed += packed.ids.tokens
+        return begin
+
+    def tell(self) -> list[Fed]:
+        """Return what was fed since this was asked last."""
+        news, self._news = self._news, []
+        return news

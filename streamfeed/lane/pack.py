@@ -10,6 +10,8 @@ import numpy as np
 import xxhash
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from streamfeed.lane.runs import Run
@@ -18,18 +20,22 @@ __all__ = ["ConcatPacker", "Flat", "Packed", "Packer", "Spans", "Tokens"]
 
 
 class Spans(NamedTuple):
-    """Consecutive tokens that rows are made of: ``begins`` to ``ends`` are in the ``row``-th of the rows asked for.
+    """Consecutive tokens that rows are made of: ``begins`` to ``ends``, side by side as they lie in the rows.
 
-    All int64 ``[spans]``, by row, and as they lie in it side by side.
+    ``row``: the number of each one's row among those asked for; None where every row is one of them.
     """
 
-    row: NDArray[np.int64]
-    begins: NDArray[np.int64]
-    ends: NDArray[np.int64]
+    begins: Sequence[int]
+    ends: Sequence[int]
+    row: Sequence[int] | None = None
 
 
 class Tokens(Protocol):
     """What rows hold: ids, or flags."""
+
+    @property
+    def tokens(self) -> int:
+        """How many there are."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -58,6 +64,11 @@ class Flat:
     def __len__(self) -> int:
         return len(self.data) // self._width if self._bounds is None else len(self._bounds) - 1
 
+    @property
+    def tokens(self) -> int:
+        """How many there are."""
+        return len(self.data)
+
     def chains(self, chain: int) -> list[int]:
         """Return the chained hash behind every row: of its tokens and of all before."""
         bytes_, bounds = self.data.data, self._bounds
@@ -78,12 +89,11 @@ class Flat:
 
     def spans(self, rows: range) -> Spans:
         """Return where the tokens of ``rows`` lie."""
-        if self._bounds is None:
-            begins = np.arange(rows.start, rows.stop, rows.step) * self._width
-            return Spans(np.arange(len(rows)), begins, begins + self._width)
-        bounds = np.asarray(self._bounds)
-        own = slice(rows.start, rows.stop, rows.step)
-        return Spans(np.arange(len(rows)), bounds[:-1][own], bounds[1:][own])
+        width, bounds = self._width, self._bounds
+        if bounds is None:
+            begins = range(rows.start * width, rows.stop * width, rows.step * width)
+            return Spans(begins, range(begins.start + width, begins.stop + width, begins.step))
+        return Spans([bounds[row] for row in rows], [bounds[row + 1] for row in rows])
 
 
 @dataclass(frozen=True)
@@ -110,11 +120,6 @@ class Packed:
 
     def __len__(self) -> int:
         return len(self.ids)
-
-    @property
-    def tokens(self) -> int:
-        """How many tokens are in the rows."""
-        return len(self) * self.width if self.lengths is None else int(self.lengths.sum())
 
     def reached(self, row: int) -> int:
         """Return how many tokens of the run are in rows up to and with ``row``; -1 where that is not known."""

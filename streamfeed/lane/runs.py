@@ -9,7 +9,7 @@ import numpy as np
 
 from streamfeed.errors import ReplayError
 from streamfeed.lane.mapping import Origins
-from streamfeed.lane.origins import SampleRecords
+from streamfeed.lane.origins import Table
 from streamfeed.lane.state import SourceState
 from streamfeed.stats import Tally
 
@@ -34,7 +34,8 @@ class Run:
     adds when this run is taken (the first of its window), ``counted`` says that the first sample's tokens were counted
     before a resume. ``counts``: by name of a tally's field, int64 ``[samples + 1]``, how much lies before each sample.
     ``origins``: which documents the samples are of; None where each document is one sample. ``given``: how many samples
-    the document behind the run has given in it. ``records``: those of the samples, where they are asked for.
+    the document behind the run has given in it. ``table``: which records the samples are made of, where that is asked
+    for; the run's first token is token ``at`` of it.
     """
 
     source: int
@@ -50,7 +51,8 @@ class Run:
     counts: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     origins: Origins | None = None
     given: int = 0
-    records: SampleRecords | None = None
+    table: Table | None = None
+    at: int = 0
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -92,7 +94,8 @@ class Run:
             },
             origins=None if origins is None else Origins(*(part[index : index + 1] for part in origins)),
             given=given,
-            records=None if self.records is None else self.records.part(index, index + 1),
+            table=self.table,
+            at=self.at + max(start, 0),
         )
 
     def tell(self, tally: Tally, stop: int, start: int) -> None:
@@ -113,7 +116,7 @@ class Run:
             values=None if self.values is None else self.values[samples:],
             counts={name: before[samples:] - before[samples] for name, before in self.counts.items()},
             origins=None if origins is None else Origins(*(part[samples:] for part in origins)),
-            records=None if self.records is None else self.records.part(samples, len(self)),
+            at=self.at + begin + offset,
         )
 
 
@@ -138,7 +141,7 @@ def runs(
         for sampled in sampler.samples(window, first, lane):
             run = _run(source, window, sampled, entered)
             if window.records is not None:
-                run.records = _records(window.records, sampled, batched=sampler.batched)
+                run.table = _table(window.records, sampled, batched=sampler.batched)
             if resumed and sampled.first == first and (state.sample or offset):
                 run = run.behind(state.sample, offset)
             entered = None
@@ -168,9 +171,9 @@ def _run(source: int, window: Window, sampled: Sampled, entered: Tally | None) -
     )
 
 
-def _records(records: NDArray[np.int64], sampled: Sampled, *, batched: bool) -> SampleRecords:
+def _table(records: NDArray[np.int64], sampled: Sampled, *, batched: bool) -> Table:
     own = records[sampled.first : sampled.first + sampled.documents]
-    return SampleRecords.of(own, len(sampled.samples.offsets) - 1, sampled.origins, batched=batched)
+    return Table.of(sampled.samples.offsets, own, sampled.origins, batched=batched)
 
 
 def _changed(source: int, state: SourceState) -> ReplayError:

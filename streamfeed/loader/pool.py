@@ -82,7 +82,7 @@ class RemoteWorker:
         self._held.append(header.slot)
         self.bytes_read = header.bytes_read
         self.retries = header.retries
-        return self._buffers[header.slot].message(header.rows, header.starts, header.payload)
+        return self._buffers[header.slot].read(header.rows, header.starts, header.payload)
 
     def ready(self) -> bool:
         """Say whether a message, or the news of a death, has arrived."""

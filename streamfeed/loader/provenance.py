@@ -83,15 +83,15 @@ class Provenance(Sequence[tuple[Piece, ...]]):
 
     @cached_property
     def _rows(self) -> list[tuple[Piece, ...]]:
-        rows: list[list[Piece]] = [[] for _ in self.numbers]
-        for part in self._drawn:
-            records = part.origins.records
-            for row, begin, end, token, number, first, count in part.origins.pieces.tolist():
-                place = int(part.rows[row - part.first]) - self._first
-                if 0 <= place < len(rows):
-                    made_of = tuple(self._record(*one) for one in records[first : first + count].tolist())
-                    rows[place].append(Piece(begin, end, token, number, made_of))
-        return [tuple(pieces) for pieces in rows]
+        rows: list[tuple[Piece, ...]] = [()] * len(self.numbers)
+        for origins, places, first in self._drawn:
+            for row, place in enumerate(places.tolist(), first):
+                if 0 <= place - self._first < len(rows):
+                    rows[place - self._first] = tuple(self._piece(*piece) for piece in origins.pieces(row))
+        return rows
+
+    def _piece(self, begin: int, end: int, token: int, number: int, records: list[list[int]]) -> Piece:
+        return Piece(begin, end, token, number, tuple(self._record(*record) for record in records))
 
     def _record(self, source: int, epoch: int, unit: int, record: int, seek: int, skip: int) -> RecordOrigin:
         planned = self._plan.sources[source]

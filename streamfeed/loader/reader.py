@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from streamfeed.dataset.origins import Ledgers, RowOrigins
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
 
     from streamfeed.dataset.batch import BatchArrays
     from streamfeed.dataset.message import Message
-    from streamfeed.dataset.origins import Origins
     from streamfeed.dataset.share import Share
 
 __all__ = ["Channel", "Drawn", "Filled", "RankReader"]
@@ -41,14 +42,14 @@ class _Part(NamedTuple):
     starts: NDArray[np.int32]
     flags: NDArray[np.uint8] | None
     values: NDArray[np.int64] | None
-    origins: Origins | None
+    origins: RowOrigins | None
     first: int
 
 
 class Drawn(NamedTuple):
     """Where rows come from: row ``first + i`` of ``origins`` is row ``rows[i]`` of a batch."""
 
-    origins: Origins
+    origins: RowOrigins
     rows: NDArray[np.int64]
     first: int
 
@@ -80,6 +81,8 @@ class _Tap:
         self.channel = channel
         self.states = states
         self._messages: deque[Message] = deque()
+        self._ledgers = Ledgers()
+        self._origins: deque[RowOrigins] = deque()
         self._next = 0
         self._next_start = 0
         self._end: bytes | None = None
@@ -104,7 +107,7 @@ class _Tap:
                 message.starts[begin:end] - first * width,
                 None if message.flags is None else message.flags[first:last],
                 None if message.values is None else message.values[first:last],
-                None if message.origins is None else message.origins.of(first, last),
+                self._origins[0] if self._origins else None,
                 first,
             )
             count -= last - first
@@ -140,6 +143,8 @@ class _Tap:
         """Return the message that holds the next row, or None at the end."""
         while self._messages and self._next >= len(self._messages[0].ids):
             self._messages.popleft()
+            if self._origins:
+                self._origins.popleft()
             self._next = self._next_start = 0
             self.channel.release()
             if not self._messages and self._end is not None:
@@ -167,6 +172,8 @@ class _Tap:
                 self.channel.release()
             return False
         self._messages.append(message)
+        if message.told is not None:
+            self._origins.append(self._ledgers.read(message.told))
         return True
 
 

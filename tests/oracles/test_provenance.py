@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamfeed import HoldOut, Source, merge_states
-from streamfeed.dataset.origins import Gatherer, Origins
+from streamfeed.dataset.origins import Ledgers, PieceOrigin, RowOrigins, Telling, Told
 from streamfeed.lane.lane import Lane
 from streamfeed.lane.origins import RECORD
 from streamfeed.lane.state import LaneState
@@ -149,11 +149,11 @@ def test_samples_of_map_functions_know_their_records(
 
 
 def test_byte_ranges_and_strides_know_their_records(tmp_path: Path, tokenizer: Any) -> None:
-    corpus(tmp_path / "ranges", "jsonl", [4000], words=40)
-    config = stream(tmp_path / "ranges", "jsonl", tokenizer, seq_len=512, epochs=1, shuffle_buffer=500)
+    corpus(tmp_path / "ranges", "jsonl", [500], words=250)
+    config = stream(tmp_path / "ranges", "jsonl", tokenizer, seq_len=512, epochs=1, shuffle_buffer=100)
     loader = traced(config)
     batches = take_traced(loader)
-    assert len(check(config, batches, loader.plan)) == 4000
+    assert len(check(config, batches, loader.plan)) == 500
     starts = {record.start for batch in batches for row in batch.provenance for piece in row for record in piece.records}
     assert len(starts) == 4
     corpus(tmp_path / "strides", "jsonl.gz", [50], words=10)
@@ -250,23 +250,26 @@ def test_any_rows_of_any_blocks_are_cut_where_their_samples_begin(
         expected = {(s, r): byte_ids(text) for s, texts in enumerate(corpora) for r, text in enumerate(texts) if text}
         tools = replace(tools_for(plan), remember=True)
         lane = Lane(plan, 0, LaneState.start(len(folders), 0), tools)
-        gatherer = Gatherer()
+        telling, ledgers = Telling([lane]), Ledgers()
+        before: tuple[RowOrigins, dict[int, list[int]]] | None = None
         for block in _blocks(lane):
-            step = data.draw(st.integers(1, 3))
-            rows = range(data.draw(st.integers(0, len(block) - 1)), len(block), step)
-            gatherer.add(0, block, rows, range(0, 2 * len(rows), 2))
-            origins = gatherer.origins(2 * len(rows))
-            for index, row in enumerate(rows):
-                ids = block_rows(block)[row]
-                assert _ids_of(origins.of(2 * index, 2 * index + 1), expected) == ids
+            rows = range(data.draw(st.integers(0, len(block) - 1)), len(block), data.draw(st.integers(1, 3)))
+            telling.take(0, block.begin, range(1, 2 * len(rows), 2), block.packed.ids.spans(rows))
+            _, told = Told.split(telling.told().behind(b"states"))
+            now = ledgers.read(told), {2 * i + 1: block_rows(block)[row] for i, row in enumerate(rows)}
+            for origins, ids in (now, before or now):
+                assert {row: _ids_of(origins.pieces(row), expected) for row in ids} == ids
+                assert origins.pieces(0) == []
+            before = now
 
 
-def _ids_of(origins: Origins, expected: dict[tuple[int, int], list[int]]) -> list[int]:
+def _ids_of(pieces: list[PieceOrigin], expected: dict[tuple[int, int], list[int]]) -> list[int]:
     found: list[int] = []
-    for _, begin, end, token, _, first, count in origins.pieces.tolist():
-        assert (begin, count) == (len(found), 1)
-        record = dict(zip(RECORD, origins.records[first].tolist(), strict=True))
-        found += expected[record["source"], record["record"]][token : token + end - begin]
+    for piece in pieces:
+        assert piece.begin == len(found)
+        (values,) = piece.records
+        record = dict(zip(RECORD, values, strict=True))
+        found += expected[record["source"], record["record"]][piece.token : piece.token + piece.end - piece.begin]
     return found
 
 
