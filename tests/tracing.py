@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from streamfeed.plan.plan import Plan
 
 
-
 class Shards:
     """The records of a plan, read again without a window, a lane or a cursor."""
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import orjson
 
-from streamfeed.encode.objectives.protocol import LOSS
 from streamfeed.dataset.origins import Telling
+from streamfeed.encode.objectives.protocol import LOSS
 from streamfeed.lane.lane import Block, Lane, LaneTools
 
 if TYPE_CHECKING:

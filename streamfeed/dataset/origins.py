@@ -22,16 +22,16 @@ __all__ = ["Ledgers", "PieceOrigin", "RowOrigins", "Telling", "Told"]
 
 _HEAD = struct.Struct("<q")
 
-_Take = tuple[int, int, int, int, int, "tuple[Sequence[int], Sequence[int], Sequence[int] | None]"]
-"""Rows of a message: lane, how many of its tokens lie before the block they are of, first row, step to the next, number,
-and where their tokens lie in the block (see :class:`~streamfeed.lane.pack.Spans`)."""
+_Take = tuple[int, int, int, int, int, "Spans"]
+"""Rows of a message: lane, how many of its tokens lie before the block they are of, first row, step to the next, how many
+there are, and where their tokens lie in the block (see :data:`~streamfeed.lane.pack.Spans`)."""
 
 
 class Told(NamedTuple):
     """Where the rows of a message come from: ``takes`` of them, and ``news`` by lane of what its packer was fed."""
 
     takes: Sequence[_Take]
-    news: Sequence[tuple[int, list[Fed]]]
+    news: Sequence[tuple[int, Fed]]
 
     def behind(self, states: bytes) -> bytes:
         """Return ``states`` and this as one piece of bytes."""
@@ -53,14 +53,13 @@ class Telling:
 
     def take(self, lane: int, begin: int, place: range, spans: Spans) -> None:
         """Note that rows ``place`` of the message are of a block of ``lane`` that ``begin`` tokens lie before."""
-        where = spans.begins, spans.ends, spans.row
-        self._takes.append((lane, begin, place.start, place.step, len(place), where))
+        self._takes.append((lane, begin, place.start, place.step, len(place), spans))
 
     def told(self) -> Told:
         """Return it, and begin anew."""
         takes, self._takes = self._takes, []
         news = [(lane.number, lane.ledger.tell()) for lane in self._lanes if lane.ledger is not None]
-        return Told(takes, [(lane, fed) for lane, fed in news if fed])
+        return Told(takes, [(lane, fed) for lane, fed in news if fed[0]])
 
 
 class PieceOrigin(NamedTuple):
@@ -89,12 +88,12 @@ class Ledgers:
 
     def read(self, told: Told) -> RowOrigins:
         """Take what the next message tells; return where its rows come from."""
-        for lane, news in told.news:
-            entries = self._fed.setdefault(lane, [])
-            for begin, end, at, source, table in news:
-                if table is not None:
-                    self._tables[lane, source] = table
-                entries.append((begin, end, at, self._tables[lane, source]))
+        for lane, (numbers, new) in told.news:
+            entries, tables = self._fed.setdefault(lane, []), iter(new)
+            for begin, end, at, source in zip(*[iter(numbers)] * 4, strict=True):
+                if source < 0:
+                    self._tables[lane, ~source] = next(tables)
+                entries.append((begin, end, at, self._tables[lane, max(source, ~source)]))
         lows: dict[int, int] = {}
         for lane, low, *_ in told.takes:
             lows.setdefault(lane, low)
@@ -115,16 +114,28 @@ class RowOrigins:
     def pieces(self, row: int) -> list[PieceOrigin]:
         """Return the pieces of ``row`` of the message, by column; none where its lane has ended."""
         found: list[PieceOrigin] = []
-        for lane, low, first, step, count, (begins, ends, numbers) in self._takes:
+        for lane, low, first, step, count, spans in self._takes:
             turn, rest = divmod(row - first, step)
-            if rest or not 0 <= turn < count:
-                continue
-            own = [turn] if numbers is None else [i for i, number in enumerate(numbers) if number == turn]
-            column = 0
-            for span in own:
-                found += _cut(self._fed[lane], low + begins[span], low + ends[span], column)
-                column += ends[span] - begins[span]
+            if not rest and 0 <= turn < count:
+                column = 0
+                for begin, end in _of_row(turn, spans):
+                    found += _cut(self._fed[lane], low + begin, low + end, column)
+                    column += end - begin
         return found
+
+
+def _of_row(row: int, spans: Spans) -> Sequence[tuple[int, int]]:
+    """Return from where to where the tokens of one of the rows lie."""
+    begins, ends, more = spans
+    if isinstance(begins, int):
+        assert isinstance(ends, int)
+        assert isinstance(more, int)
+        return [(begins + row * ends, begins + row * ends + more)]
+    assert not isinstance(ends, int)
+    assert not isinstance(more, int)
+    if more is None:
+        return [(begins[row], ends[row])]
+    return [(begin, end) for begin, end, number in zip(begins, ends, more, strict=True) if number == row]
 
 
 def _cut(entries: Sequence[_Entry], begin: int, end: int, column: int) -> Iterator[PieceOrigin]:

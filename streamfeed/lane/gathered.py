@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import xxhash
 
-from streamfeed.lane.pack import Spans
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from streamfeed.lane.pack import Spans
 
 __all__ = ["Gathered"]
 
@@ -73,13 +73,15 @@ class Gathered:
         if self._lists is None:
             first_tokens, last = (np.asarray(part) // self._size for part in self._hashed[-3:-1])
             self._lists = first_tokens.tolist(), last.tolist()
-        begins, ends, numbers = [], [], []
+        begins: list[int] = []
+        ends: list[int] = []
+        numbers: list[int] = []
         for number, row in enumerate(rows):
             first, stop = self._bounds[row], self._bounds[row + 1]
             begins += self._lists[0][first:stop]
             ends += self._lists[1][first:stop]
             numbers += [number] * (stop - first)
-        return Spans(begins, ends, numbers)
+        return begins, ends, numbers
 
 
 def _across(views: Sequence[memoryview], bases: NDArray[np.int64], begin: int, end: int) -> bytes:

@@ -47,8 +47,8 @@ class Block:
 
     ``chains[i]`` is the chained hash behind row ``i``: of the ids that count, and of where they went in rows that were
     packed from many documents; of those only the last counts. ``_after`` is the state behind all that
-    was taken, ``_before`` the one in front of the documents that these rows were packed from. ``begin``: how many tokens
-    of the lane lie before these rows, where that is asked for.
+    was taken, ``_before`` the one in front of the documents that these rows were packed from. ``begin``: how many
+    tokens of the lane lie before these rows, where that is asked for.
     """
 
     packed: Packed

@@ -32,33 +32,47 @@ class Marks:
 
     def __init__(self, source: int, epoch: int) -> None:
         self._head = (source, epoch)
-        self._rows: list[tuple[int, int, int, int]] = []
+        self._rows: list[list[int]] = []  # unit, record, seek, skip of the first of so many that follow each other
 
     def one(self, unit: int, records: UnitRecords) -> None:
         """Note that the record taken last became a document."""
         seek, skip = records.cursor
-        self._rows.append((unit, records.record - 1, seek, skip - 1))
+        self._add(unit, records.record - 1, seek, skip - 1, 1)
 
     def run(self, unit: int, records: UnitRecords, texts: Sequence[object], kept: Sequence[object]) -> None:
         """Note that of the records taken last, with these ``texts``, those ``kept`` became documents."""
         seek, skip = records.cursor
-        record, skip = records.record - len(texts), skip - len(texts)
-        if len(kept) == len(texts):
-            self._rows += [(unit, record + i, seek, skip + i) for i in range(len(texts))]
+        count = len(texts)
+        record, skip = records.record - count, skip - count
+        if len(kept) == count:
+            self._add(unit, record, seek, skip, count)
             return
         left = iter(kept)
         wanted = next(left, None)
         for i, text in enumerate(texts):
             if text is wanted:
-                self._rows.append((unit, record + i, seek, skip + i))
+                self._add(unit, record + i, seek, skip + i, 1)
                 wanted = next(left, None)
+
+    def _add(self, unit: int, record: int, seek: int, skip: int, count: int) -> None:
+        if self._rows:
+            last = self._rows[-1]
+            more = last[4]
+            if last[:4] == [unit, record - more, seek, skip - more]:
+                last[4] += count
+                return
+        self._rows.append([unit, record, seek, skip, count])
 
     def table(self, order: NDArray[np.int64] | None) -> NDArray[np.int64]:
         """Return the records in the order in which the documents are used, int64 ``[documents, 6]``."""
-        found = np.empty((len(self._rows), len(RECORD)), dtype=np.int64)
+        rows = np.asarray(self._rows, dtype=np.int64).reshape(-1, 5)
+        counts = rows[:, 4]
+        found = np.empty((int(counts.sum()), len(RECORD)), dtype=np.int64)
         found[:, :2] = self._head
-        if self._rows:
-            found[:, 2:] = self._rows
+        found[:, 2:] = np.repeat(rows[:, :4], counts, axis=0)
+        further = np.arange(len(found)) - np.repeat(np.cumsum(counts) - counts, counts)
+        found[:, 3] += further
+        found[:, 5] += further
         return found if order is None else found[order]
 
 
@@ -84,16 +98,19 @@ class Table(NamedTuple):
         return cls(offsets, records, None if batched else origins.document, origins.sample)
 
 
-Fed = tuple[int, int, int, int, Table | None]
-"""A run that was fed to a packer: its tokens are ``[0]`` to ``[1] - 1`` of all of the lane, and the first is token
-``[2]`` of the newest table of source ``[3]``, which is ``[4]`` where it was not told before."""
+Fed = tuple[list[int], list[Table]]
+"""Runs that were fed to a packer: four numbers of each, and the tables that were not told before.
+
+A run's tokens begin behind so many others of the lane, and end behind so many; the first is this token of the newest
+table of its source; and the source's number, or its complement where that table is the next of those told."""
 
 
 class Ledger:
     """What a lane's packer was fed, as it is to be told, and how much of it is in rows."""
 
     def __init__(self) -> None:
-        self._news: list[Fed] = []
+        self._news: list[int] = []  # flat: a tuple for each would keep the garbage collector busy
+        self._new: list[Table] = []
         self._tables: dict[int, Table] = {}
         self._fed = 0
         self._packed = 0
@@ -105,9 +122,12 @@ class Ledger:
             return
         assert table is not None
         self._fed = begin + tokens
-        known = self._tables.get(run.source) is table
-        self._news.append((begin, self._fed, run.at, run.source, None if known else table))
-        self._tables[run.source] = table
+        source = run.source
+        if self._tables.get(source) is not table:
+            self._tables[source] = table
+            self._new.append(table)
+            source = ~source
+        self._news += (begin, self._fed, run.at, source)
 
     def pack(self, packed: Packed) -> int:
         """Return how many tokens of the lane lie before the rows ``packed``, which are the next."""
@@ -115,7 +135,8 @@ class Ledger:
         self._packed += packed.ids.tokens
         return begin
 
-    def tell(self) -> list[Fed]:
+    def tell(self) -> Fed:
         """Return what was fed since this was asked last."""
-        news, self._news = self._news, []
+        news = self._news, self._new
+        self._news, self._new = [], []
         return news

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import xxhash
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from streamfeed.lane.runs import Run
@@ -19,23 +17,17 @@ if TYPE_CHECKING:
 __all__ = ["ConcatPacker", "Flat", "Packed", "Packer", "Spans", "Tokens"]
 
 
-class Spans(NamedTuple):
-    """Consecutive tokens that rows are made of: ``begins`` to ``ends``, side by side as they lie in the rows.
-
-    ``row``: the number of each one's row among those asked for; None where every row is one of them.
-    """
-
-    begins: Sequence[int]
-    ends: Sequence[int]
-    row: Sequence[int] | None = None
+Spans = tuple[int, int, int] | tuple[list[int], list[int], list[int] | None]
+"""Consecutive tokens that rows are made of: where they begin, where they end, and in which of the rows asked for they
+lie side by side; None where every row is one span. Of rows of one width: where the first begins, how much further the
+next, and the width."""
 
 
 class Tokens(Protocol):
     """What rows hold: ids, or flags."""
 
-    @property
-    def tokens(self) -> int:
-        """How many there are."""
+    tokens: int
+    """how many there are"""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -58,16 +50,12 @@ class Flat:
 
     def __init__(self, data: NDArray[Any], width: int, lengths: NDArray[np.int32] | None = None) -> None:
         self.data = data
+        self.tokens = len(data)
         self._width = width
         self._bounds = None if lengths is None else [0, *np.cumsum(lengths).tolist()]
 
     def __len__(self) -> int:
         return len(self.data) // self._width if self._bounds is None else len(self._bounds) - 1
-
-    @property
-    def tokens(self) -> int:
-        """How many there are."""
-        return len(self.data)
 
     def chains(self, chain: int) -> list[int]:
         """Return the chained hash behind every row: of its tokens and of all before."""
@@ -91,9 +79,8 @@ class Flat:
         """Return where the tokens of ``rows`` lie."""
         width, bounds = self._width, self._bounds
         if bounds is None:
-            begins = range(rows.start * width, rows.stop * width, rows.step * width)
-            return Spans(begins, range(begins.start + width, begins.stop + width, begins.step))
-        return Spans([bounds[row] for row in rows], [bounds[row + 1] for row in rows])
+            return rows.start * width, rows.step * width, width
+        return [bounds[row] for row in rows], [bounds[row + 1] for row in rows], None
 
 
 @dataclass(frozen=True)

@@ -41,9 +41,9 @@ class Assembled(NamedTuple):
 
 
 class Assembler:
-    """Batches of ``rows`` rows from ``reader``, padded with ``pad``; ``columns`` makes of them what a model takes,
-    ``tracer`` tells them which records they are made of.
+    """Batches of ``rows`` rows from ``reader``, padded with ``pad``; ``columns`` makes of them what a model takes.
 
+    ``tracer`` tells them which records they are made of.
     Where the rows of several batches have arrived already they are assembled at once; nothing is ever waited for but
     the rows of the next batch.
     """

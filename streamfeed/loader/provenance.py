@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import torch
@@ -12,6 +12,8 @@ import torch
 from streamfeed.storage.urls import redact
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from streamfeed.dataset.share import Share
     from streamfeed.loader.reader import Drawn, Filled
     from streamfeed.plan.plan import Plan
@@ -25,8 +27,8 @@ class RecordOrigin:
 
     ``shard`` is its redacted URL. ``record`` counts from 0 in what was read of the shard at a time: all of it
     (``start`` is 0 and ``stop`` is -1) or what lies between ``start`` and ``stop``, which are bytes in lines and tars,
-    row groups in Parquet, record batches in Arrow. ``seek`` and ``skip`` are the place where a reader of the format finds
-    it again. ``epoch`` counts from 0, ``unit`` is the number of that part among all of the source.
+    row groups in Parquet, record batches in Arrow. ``seek`` and ``skip`` are the place where a reader of the format
+    finds it again. ``epoch`` counts from 0, ``unit`` is the number of that part among all of the source.
     """
 
     source: int
@@ -106,9 +108,14 @@ class Provenance(Sequence[tuple[Piece, ...]]):
 
 
 class TracedBatch(dict[str, torch.Tensor]):
-    """A batch that knows which records it is made of: ``provenance``, which is none of its columns."""
+    """A batch that knows which records it is made of."""
 
-    provenance: Provenance
+    _made: Callable[[], Provenance]
+
+    @cached_property
+    def provenance(self) -> Provenance:
+        """The records; none of the batch's columns, so that no model gets them."""
+        return self._made()
 
 
 class Tracer(NamedTuple):
@@ -119,11 +126,13 @@ class Tracer(NamedTuple):
 
     def trace(self, batches: Sequence[dict[str, torch.Tensor]], filled: Filled, rows: int) -> list[TracedBatch]:
         """Return ``batches`` of ``rows`` rows each, which were filled together, with their provenance."""
-        return [self._traced(batch, filled, index * rows, rows) for index, batch in enumerate(batches)]
+        traced = []
+        for index, batch in enumerate(batches):
+            traced.append(TracedBatch(batch))
+            traced[-1]._made = partial(self._provenance, filled, index * rows, rows)  # noqa: SLF001 - our own
+        return traced
 
-    def _traced(self, batch: dict[str, torch.Tensor], filled: Filled, first: int, rows: int) -> TracedBatch:
-        traced = TracedBatch(batch)
+    def _provenance(self, filled: Filled, first: int, rows: int) -> Provenance:
         begin = (filled.first + first) * self.share.world + self.share.rank
         numbers = range(begin, begin + rows * self.share.world, self.share.world)
-        traced.provenance = Provenance(self.plan, filled.drawn, first, numbers)
-        return traced
+        return Provenance(self.plan, filled.drawn, first, numbers)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from streamfeed import StreamConfig
     from streamfeed.config import Packing
-    from streamfeed.loader.provenance import TracedBatch
+    from streamfeed.loader.provenance import RecordOrigin, TracedBatch
 
 pytestmark = pytest.mark.usefixtures("one_engine")
 
@@ -55,6 +55,9 @@ def _small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamfeed.lane.sampling.SLICE_BYTES", 400)
 
 
+EOS_ID = 0
+
+
 def traced(config: StreamConfig, batch_size: int = 3, **options: Any) -> InProcessLoader:
     return InProcessLoader(config, batch_size, cache_dir=CACHE, provenance=True, **options)
 
@@ -68,14 +71,15 @@ def check(
 ) -> set[str]:
     """Check every row; return the texts that were seen."""
     shards, encode, seen = Shards(plan), encoder(config.tokenizer), set()
-    for _, (ids, pieces) in numbered_rows(batches).items():
+    for ids, pieces in numbered_rows(batches).values():
         tokens = check_row(ids, pieces, shards, encode, sample)
         assert tokens == len(ids) or set(ids[tokens:]) == {EOS_ID}
         seen |= {shards.text(record) for piece in pieces for record in piece.records}
     return seen
 
 
-EOS_ID = 0
+def records_of(batches: list[TracedBatch]) -> list[RecordOrigin]:
+    return [record for batch in batches for row in batch.provenance for piece in row for record in piece.records]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -87,8 +91,7 @@ def test_the_records_of_every_row_are_those_of_its_tokens_in_any_format(
     loader = traced(config, workers=2)
     batches = take_traced(loader)
     assert check(config, batches, loader.plan) == {text for text in texts if text}
-    epochs = {record.epoch for batch in batches for row in batch.provenance for piece in row for record in piece.records}
-    assert epochs == {0, 1}
+    assert {record.epoch for record in records_of(batches)} == {0, 1}
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
@@ -154,8 +157,7 @@ def test_byte_ranges_and_strides_know_their_records(tmp_path: Path, tokenizer: A
     loader = traced(config)
     batches = take_traced(loader)
     assert len(check(config, batches, loader.plan)) == 500
-    starts = {record.start for batch in batches for row in batch.provenance for piece in row for record in piece.records}
-    assert len(starts) == 4
+    assert len({record.start for record in records_of(batches)}) == 4
     corpus(tmp_path / "strides", "jsonl.gz", [50], words=10)
     config = stream(tmp_path / "strides", "jsonl.gz", tokenizer, epochs=1)
     loader = traced(config)
