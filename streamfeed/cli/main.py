@@ -38,6 +38,12 @@ def _inspect(words: Sequence[str]) -> int:
     return inspect(words)
 
 
+def _trace(words: Sequence[str]) -> int:
+    from streamfeed.cli.trace import main as trace
+
+    return trace(words)
+
+
 def _usage() -> str:
     lines = [f"  {name:<12}{text}" for name, (text, _) in _COMMANDS.items()]
     return "usage: streamfeed COMMAND [--help | FLAGS]\n\ncommands:\n" + "\n".join(lines) + "\n"
@@ -46,4 +52,5 @@ def _usage() -> str:
 _COMMANDS: dict[str, tuple[str, Callable[[Sequence[str]], int]]] = {
     "train": ("train a language model or a classifier on a stream; without flags: the demo", _train),
     "inspect": ("show what the first rows of a stream decode to, without a model", _inspect),
+    "trace": ("show which records the rows of a step were made of, without a log of them", _trace),
 }

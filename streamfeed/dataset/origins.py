@@ -23,8 +23,8 @@ __all__ = ["Ledgers", "PieceOrigin", "RowOrigins", "Telling", "Told"]
 _HEAD = struct.Struct("<q")
 
 _Take = tuple[int, int, int, int, int, "Spans"]
-"""Rows of a message: lane, how many of its tokens lie before the block they are of, first row, step to the next, how many
-there are, and where their tokens lie in the block (see :data:`~streamfeed.lane.pack.Spans`)."""
+"""Rows of a message: lane, how many of its tokens lie before the block they are of, first row, step to the next, how
+many there are, and where their tokens lie in the block (see :data:`~streamfeed.lane.pack.Spans`)."""
 
 
 class Told(NamedTuple):

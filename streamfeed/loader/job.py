@@ -21,7 +21,7 @@ from streamfeed.storage.fetch import Fetcher
 from streamfeed.storage.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from streamfeed.dataset.share import Share
@@ -60,15 +60,17 @@ class Job:
     first: int
     first_epoch: int
     first_rows: int = 1
+    only: Sequence[int] | None = None
+    """the slots that are hosted, sorted; None: all of the worker's"""
     provenance: bool = False
     """whether messages tell which records their rows are made of"""
     threads: int = 1
     """that the tokenizer engine has in a worker process"""
 
     @property
-    def slots(self) -> range:
+    def slots(self) -> Sequence[int]:
         """The slots that the worker hosts."""
-        return self.share.worker_slots(self.worker, self.workers)
+        return self.share.worker_slots(self.worker, self.workers) if self.only is None else self.only
 
     @property
     def seq_len(self) -> int:

@@ -14,11 +14,12 @@ from streamfeed.storage.urls import redact
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from streamfeed.dataset.origins import PieceOrigin
     from streamfeed.dataset.share import Share
     from streamfeed.loader.reader import Drawn, Filled
     from streamfeed.plan.plan import Plan
 
-__all__ = ["Piece", "Provenance", "RecordOrigin", "TracedBatch", "Tracer"]
+__all__ = ["Piece", "Provenance", "RecordOrigin", "TracedBatch", "Tracer", "named"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +90,28 @@ class Provenance(Sequence[tuple[Piece, ...]]):
         for origins, places, first in self._drawn:
             for row, place in enumerate(places.tolist(), first):
                 if 0 <= place - self._first < len(rows):
-                    rows[place - self._first] = tuple(self._piece(*piece) for piece in origins.pieces(row))
+                    rows[place - self._first] = named(self._plan, origins.pieces(row))
         return rows
-
-    def _piece(self, begin: int, end: int, token: int, number: int, records: list[list[int]]) -> Piece:
-        return Piece(begin, end, token, number, tuple(self._record(*record) for record in records))
-
-    def _record(self, source: int, epoch: int, unit: int, record: int, seek: int, skip: int) -> RecordOrigin:
-        planned = self._plan.sources[source]
-        start, stop = planned.units.extent(unit)
-        shard = redact(planned.shards.url(int(planned.units.shard[unit])))
-        return RecordOrigin(source, shard, start, stop, record, epoch, unit, seek, skip)
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the rows as plain JSON."""
         pairs = zip(self.numbers, self._rows, strict=True)
         return [{"row": number, "pieces": [piece.to_json() for piece in row]} for number, row in pairs]
+
+
+def named(plan: Plan, pieces: Sequence[PieceOrigin]) -> tuple[Piece, ...]:
+    """Return the pieces of a row with their shards by name."""
+    return tuple(
+        Piece(begin, end, token, number, tuple(_record(plan, *record) for record in records))
+        for begin, end, token, number, records in pieces
+    )
+
+
+def _record(plan: Plan, source: int, epoch: int, unit: int, record: int, seek: int, skip: int) -> RecordOrigin:
+    planned = plan.sources[source]
+    start, stop = planned.units.extent(unit)
+    shard = redact(planned.shards.url(int(planned.units.shard[unit])))
+    return RecordOrigin(source, shard, start, stop, record, epoch, unit, seek, skip)
 
 
 class TracedBatch(dict[str, torch.Tensor]):
