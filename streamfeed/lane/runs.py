@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamfeed.errors import ReplayError
 from streamfeed.lane.mapping import Origins
 from streamfeed.lane.origins import Table
 from streamfeed.lane.state import SourceState
@@ -133,7 +132,7 @@ def runs(
     for window in reader.windows(state.place):
         resumed = not replayed
         if resumed and (window.begin, window.digest) != (state.place, state.digest):
-            raise _changed(source, state)
+            raise reader.changed(state.place)
         replayed = True
         silence.enter(window)
         entered = None if resumed else window.tally
@@ -151,7 +150,7 @@ def runs(
             nothing = np.zeros(1, dtype=np.int64)
             yield Run(source, np.empty(0, dtype=np.int32), nothing, window, len(window.texts), 0, entered)
     if not replayed:
-        raise _changed(source, state)
+        raise reader.changed(state.place)
 
 
 def _run(source: int, window: Window, sampled: Sampled, entered: Tally | None) -> Run:
@@ -174,14 +173,6 @@ def _run(source: int, window: Window, sampled: Sampled, entered: Tally | None) -
 def _table(records: NDArray[np.int64], sampled: Sampled, *, batched: bool) -> Table:
     own = records[sampled.first : sampled.first + sampled.documents]
     return Table.of(sampled.samples.offsets, own, sampled.origins, batched=batched)
-
-
-def _changed(source: int, state: SourceState) -> ReplayError:
-    place = state.place
-    return ReplayError(
-        f"source {source}: the documents read again from unit {place.unit} of epoch {place.epoch}, record "
-        f"{place.record} are not those that were read before the checkpoint; the shards changed"
-    )
 
 
 class _Silence:

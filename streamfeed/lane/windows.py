@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xxhash
 
-from streamfeed.errors import CorruptShardError, EmptyStreamError, RecordError
+from streamfeed.errors import CorruptShardError, EmptyStreamError, RecordError, ReplayError
 from streamfeed.formats.detect import make_format
 from streamfeed.formats.protocol import Bad, Cursor, Format
 from streamfeed.lane.hold_out import Sieve
@@ -145,6 +145,16 @@ class WindowReader:
         if unit.kind not in self._formats:
             self._formats[unit.kind] = make_format(unit.kind, self._plan.shape)
         return UnitRecords(unit, self._formats[unit.kind], self._store, Cursor(place.seek, place.skip), place.record)
+
+    def changed(self, place: Place) -> ReplayError:
+        """Return the error for a window at ``place`` that has other documents than it had."""
+        shard = "the shards"
+        if place.unit < self.hand_size(place):
+            shard = redact(self._plan.shards.url(int(self._plan.units.shard[self.unit(place)])))
+        return ReplayError(
+            f"source {self._source}, {shard}: the documents read again from unit {place.unit} of epoch {place.epoch}, "
+            f"record {place.record} are not those that were read before the checkpoint; the shards changed"
+        )
 
     def marks(self, place: Place) -> Marks | None:
         """Return what keeps the records of the window at ``place``; None where nobody asks for them."""
