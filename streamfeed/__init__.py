@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamfeed.config import HoldOut, RetryPolicy, Source, StreamConfig
     from streamfeed.dataset.state import merge_states
+    from streamfeed.device.prefetch import DevicePrefetcher
     from streamfeed.errors import StreamfeedError
     from streamfeed.loader.loader import StreamLoader
     from streamfeed.loader.stream_dataset import StreamDataset
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Chat",
     "Classification",
+    "DevicePrefetcher",
     "HoldOut",
     "Lm",
     "Map",
@@ -36,6 +38,7 @@ __all__ = [
 _HOMES = {
     "Chat": "streamfeed.objectives",
     "Classification": "streamfeed.objectives",
+    "DevicePrefetcher": "streamfeed.device.prefetch",
     "HoldOut": "streamfeed.config",
     "Lm": "streamfeed.objectives",
     "Map": "streamfeed.objectives",

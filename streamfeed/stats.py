@@ -7,20 +7,26 @@ not count twice).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+
+from streamfeed.stages import Stages
 
 __all__ = ["TALLY_NAMES", "ReadStats", "Tally"]
 
 
 @dataclass(slots=True)
 class ReadStats:
-    """Bytes and calls that one process asked of storage; requests repeated, and credentials found expired."""
+    """Bytes and calls that one process asked of storage; requests repeated, and credentials found expired.
+
+    ``stages``: where the time of the thread that reads goes.
+    """
 
     bytes: int = 0
     reads: int = 0
     opens: int = 0
     retries: int = 0
     expired: int = 0
+    stages: Stages = field(default_factory=Stages, compare=False, repr=False)
 
 
 @dataclass(slots=True)
@@ -99,4 +105,4 @@ def _listed(tally: Tally, names: dict[str, str]) -> str:
     return ", ".join(f"{count:,} {words}" for name, words in names.items() if (count := getattr(tally, name)))
 
 
-TALLY_NAMES = tuple(field.name for field in fields(Tally))
+TALLY_NAMES = tuple(one.name for one in fields(Tally))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.distributed import ProcessGroup, Work
 
-__all__ = ["Asked", "Ranks", "cores_of_rank"]
+__all__ = ["Asked", "Ranks", "cores_of_rank", "ranks_here"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -167,6 +167,10 @@ class Asked:
         self._future = work.get_future()
         self._future.add_done_callback(lambda _: self._done.set())
 
+    def arrived(self) -> bool:
+        """Say whether it is here, or what went wrong, so that :meth:`answer` does not wait."""
+        return self._done.is_set()
+
     def answer(self) -> list[int]:
         """Wait for it; signals are handled meanwhile, which waiting in the library itself would put off."""
         self._done.wait()
@@ -177,10 +181,14 @@ class Asked:
 
 def cores_of_rank(environment: Mapping[str, str] | None = None) -> int:
     """Return how many of this machine's cores are this rank's: those that it may run on, shared by the ranks here."""
-    environment = os.environ if environment is None else environment
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    here = environment.get("LOCAL_WORLD_SIZE", "1")
-    return max(1, cores // max(1, int(here) if here.isdigit() else 1))
+    return max(1, cores // ranks_here(environment))
+
+
+def ranks_here(environment: Mapping[str, str] | None = None) -> int:
+    """Return how many ranks share this machine, by torchrun's ``LOCAL_WORLD_SIZE``; 1 where nobody says."""
+    here = (os.environ if environment is None else environment).get("LOCAL_WORLD_SIZE", "1")
+    return max(1, int(here) if here.isdigit() else 1)
 
 
 def _stated(environment: Mapping[str, str]) -> tuple[int, int] | None:

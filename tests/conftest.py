@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 from hypothesis import settings
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
@@ -29,6 +30,11 @@ pytest_plugins = ("tests.servers.fixtures", "tests.distributed.fixtures")
 # The same examples on every run, on machines of any speed.
 settings.register_profile("suite", max_examples=40, derandomize=True, deadline=None, database=None)
 settings.load_profile("suite")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("needs CUDA")
 
 
 @pytest.fixture(scope="session")

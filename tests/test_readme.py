@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from streamfeed.cli.inspect import _own_flags
+from streamfeed.cli.own_flags import take_own
 from streamfeed.train.flags import Arguments, parse
 from tests.corpora import texts_with_ids, write_corpus, write_records
 from tests.streams import CACHE
@@ -55,14 +55,16 @@ def test_the_lines_of_python_run_and_the_resumed_loader_gives_the_next_row() -> 
 
     code = blocks("python")[0]
     names: dict[str, Any] = {"model": model}
-    exec(compile(code, "README.md", "exec"), names)
+    assert '"cuda"' in code
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    exec(compile(code.replace('"cuda"', f'"{device}"'), "README.md", "exec"), names)
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
     assert [batch["labels"].shape for batch in seen] == [(8, 128)] * 5
     with names["loader"] as loader, names["again"] as again:
         rows = next(iter(loader))
         following = [next(iter(again)) for _ in range(2)]
     for name in ("input_ids", "labels", "position_ids"):
-        assert torch.equal(rows[name], torch.cat([batch[name] for batch in following]))
+        assert torch.equal(rows[name].cpu(), torch.cat([batch[name] for batch in following]))
 
 
 @pytest.mark.usefixtures("here")
@@ -114,9 +116,20 @@ def test_the_flags_of_the_main_job_are_flags(tmp_path: Path, monkeypatch: pytest
 
 def test_the_flags_of_inspect_are_flags() -> None:
     (words,) = re.findall(r"^streamfeed inspect (.*)$", README.replace("\\\n", ""), re.MULTILINE)
-    rows, as_json, rest = _own_flags(shlex.split(words))
-    assert (rows, as_json) == (2, False)
+    own, _, rest = take_own(shlex.split(words), {"--rows": "4"}, ["--json"])
+    assert own == {"--rows": "2"}
     settings_of(rest).check()
+
+
+def test_the_flags_of_bench_are_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mixture.yaml").write_text(blocks("yaml")[0])
+    commands = re.findall(r"^streamfeed bench (.*?)(?: +#.*)?$", README, re.MULTILINE)
+    assert len(commands) == 2
+    for words in commands:
+        own, _, rest = take_own(shlex.split(words), {"--workers": "", "--step-ms": ""})
+        assert any(own.values())
+        settings_of(rest).check()
 
 
 def test_the_yaml_is_a_config_of_the_main_job(tmp_path: Path) -> None:

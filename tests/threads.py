@@ -30,6 +30,10 @@ class Table:
             self._said[turn][rank] = value
             self._changed.notify_all()
 
+    def complete(self, turn: int) -> bool:
+        with self._changed:
+            return len(self._said[turn]) == self._size
+
     def all(self, turn: int) -> list[Any]:
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._said[turn]) == self._size, SECONDS):
@@ -53,6 +57,9 @@ class Tables:
 class Answer:
     def __init__(self, table: Table, turn: int) -> None:
         self._table, self._turn = table, turn
+
+    def arrived(self) -> bool:
+        return self._table.complete(self._turn)
 
     def answer(self) -> list[int]:
         return [max(values) for values in zip(*self._table.all(self._turn), strict=True)]

@@ -8,6 +8,7 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from streamfeed.cli.own_flags import take_own, whole_number
 from streamfeed.errors import ConfigError, StreamfeedError
 from streamfeed.objectives import Classification
 
@@ -51,14 +52,14 @@ def main(argv: Sequence[str]) -> int:
     handler.setLevel(logging.WARNING)  # the rest is shown
     logger.addHandler(handler)
     try:
-        rows, as_json, words = _own_flags(argv)
-        found = inspect(parse(Arguments.split(words)), rows)
+        own, switches, words = take_own(argv, {"--rows": "4"}, ["--json"])
+        found = inspect(parse(Arguments.split(words)), whole_number("--rows", own["--rows"], 1))
     except StreamfeedError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2 if isinstance(error, ConfigError) else 1
     finally:
         logger.removeHandler(handler)
-    if as_json:
+    if "--json" in switches:
         json.dump(asdict(found), sys.stdout, ensure_ascii=False, indent=1)
         sys.stdout.write("\n")
     else:
@@ -136,22 +137,3 @@ def _planned(stream: StreamConfig, loader: StreamLoader) -> dict[str, Any]:
         "engine": loader.verdict.engine,
         "why": loader.verdict.reason,
     }
-
-
-def _own_flags(argv: Sequence[str]) -> tuple[int, bool, list[str]]:
-    """Take ``--rows`` and ``--json`` out of the words; the rest is training's."""
-    rows, as_json = "4", False
-    rest: list[str] = []
-    words = iter(argv)
-    for word in words:
-        if word == "--json":
-            as_json = True
-        elif word == "--rows":
-            rows = next(words, "")
-        elif word.startswith("--rows="):
-            rows = word.removeprefix("--rows=")
-        else:
-            rest.append(word)
-    if not rows.isdecimal() or int(rows) < 1:
-        raise ConfigError(f"--rows takes a whole number of at least 1, got {rows!r}")
-    return int(rows), as_json, rest

@@ -44,6 +44,12 @@ def _trace(words: Sequence[str]) -> int:
     return trace(words)
 
 
+def _bench(words: Sequence[str]) -> int:
+    from streamfeed.cli.bench import main as bench
+
+    return bench(words)
+
+
 def _usage() -> str:
     lines = [f"  {name:<12}{text}" for name, (text, _) in _COMMANDS.items()]
     return "usage: streamfeed COMMAND [--help | FLAGS]\n\ncommands:\n" + "\n".join(lines) + "\n"
@@ -53,4 +59,5 @@ _COMMANDS: dict[str, tuple[str, Callable[[Sequence[str]], int]]] = {
     "train": ("train a language model or a classifier on a stream; without flags: the demo", _train),
     "inspect": ("show what the first rows of a stream decode to, without a model", _inspect),
     "trace": ("show which records the rows of a step were made of, without a log of them", _trace),
+    "bench": ("measure how fast a stream is, what each stage costs, and whether a GPU would wait for it", _bench),
 }

@@ -130,6 +130,7 @@ class Host:
         first_epoch: int,
     ) -> None:
         self._feeds: list[_Feed] = []
+        self._stages = tools.stages
         self._seq_len = plan.rules.seq_len
         self._error: Exception | None = None
         begun = []
@@ -159,6 +160,13 @@ class Host:
         """
         if self._error is not None:
             raise self._error
+        with self._stages.pack.busy:
+            message = self._message(rounds, buffers)
+        self._stages.pack.count(len(message.ids))
+        self._stages.send.count(1, message.ids.nbytes)
+        return message
+
+    def _message(self, rounds: int, buffers: Buffers) -> Message:
         before = self._states_json()
         feeds, rounds, most = (self._partial, 1, 1) if self._partial else (self._feeds, rounds, 0)
         self._partial = []
@@ -206,9 +214,10 @@ class Host:
             count = len(taken.rows)
             first = index + filled * stride
             place = range(first, first + (count - 1) * stride + 1, stride)
-            taken.write(buffers, place)
-            if self._telling is not None:
-                self._telling.take(feed.lane.number, taken.block.begin, place, taken.packed.ids.spans(taken.rows))
+            with self._stages.send.busy:
+                taken.write(buffers, place)
+                if self._telling is not None:
+                    self._telling.take(feed.lane.number, taken.block.begin, place, taken.packed.ids.spans(taken.rows))
             row = taken.starts // taken.packed.width
             row *= stride * self._seq_len - taken.packed.width  # how much further a row is from the one before it
             row += taken.starts + first * self._seq_len

@@ -54,17 +54,20 @@ class _Members:
     def _member(self) -> Iterator[Step]:
         begin = self._position - len(self._data)
         unpacker = isal_zlib.decompressobj(_GZIP)
+        stage = self._file.stats.stages.decompress
         output = b""
         while not unpacker.eof:
             if not self._data and len(output) < _OUTPUT and not self._more():
                 cause = f"the gzip member that begins at byte {begin:,} is cut off here"
                 raise self._corrupt(cause, "the shard is truncated: copy it again")
             try:
-                output = unpacker.decompress(self._data, _OUTPUT)
+                with stage.busy:
+                    output = unpacker.decompress(self._data, _OUTPUT)
             except _IsalError as error:
                 raise self._damaged(begin, error) from error
             self._data = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
             if output:
+                stage.count(1, len(output))
                 yield Step(0, output)
 
     def _damaged(self, begin: int, error: Exception) -> CorruptShardError:

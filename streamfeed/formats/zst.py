@@ -98,7 +98,7 @@ def _blocks(source: _Source, begin: int) -> Iterator[bytes]:
 def _unpacked(source: _Source, unpacker: zstandard.ZstdDecompressionObj, count: int, begin: int) -> Iterator[bytes]:
     source.need(count, begin)
     try:
-        output = unpacker.decompress(source.peek(count))
+        output = source.unpack(unpacker, count)
     except zstandard.ZstdError as error:
         raise source.corrupt(f"the zstd data is damaged here ({error})", "copy the shard again") from error
     source.take(count)
@@ -148,6 +148,14 @@ class _Source:
         found = self.peek(count)
         self._at += count
         return found
+
+    def unpack(self, unpacker: zstandard.ZstdDecompressionObj, count: int) -> bytes:
+        """Decompress the next ``count`` bytes, without passing them."""
+        stage = self._file.stats.stages.decompress
+        with stage.busy:
+            output = unpacker.decompress(self.peek(count))
+        stage.count(1, len(output))
+        return output
 
     def skip(self, count: int, begin: int) -> None:
         """Pass ``count`` bytes, without reading what is not read yet."""

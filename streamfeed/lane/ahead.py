@@ -6,6 +6,8 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
+from streamfeed.stages import Stages
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -29,10 +31,12 @@ class _Request(NamedTuple):
 class AheadThread:
     """The thread on which all lanes of a worker read and encode, one request after the other.
 
-    Plain queues, since a future costs some twenty times as much and there is one for every run.
+    Plain queues, since a future costs some twenty times as much and there is one for every run. ``stages`` are this
+    thread's: where nothing is asked for, enough is encoded ahead.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stages: Stages | None = None) -> None:
+        self._idle = (stages or Stages()).encode.blocked
         self._requests: SimpleQueue[_Request | None] = SimpleQueue()
         self._stopped = False
         self._thread = Thread(target=self._serve, name="read-ahead", daemon=True)
@@ -48,7 +52,7 @@ class AheadThread:
         self._requests.put(None)
 
     def _serve(self) -> None:
-        while (request := self._requests.get()) is not None and not self._stopped:
+        while (request := self._next()) is not None and not self._stopped:
             try:
                 answer = _Answer(next(request.items, None))
             except BaseException as error:  # noqa: BLE001 - raised where the item is taken
@@ -56,14 +60,21 @@ class AheadThread:
             request.answers.put(answer)
             del request, answer  # or the last run would be held until the next is asked for
 
+    def _next(self) -> _Request | None:
+        with self._idle:
+            return self._requests.get()
+
 
 class Ahead(Generic[T]):
     """Draws ``depth`` items of ``items`` ahead on ``thread``, in order; an error is raised in the place of its item.
 
-    Without a thread this is the iterator itself.
+    Without a thread this is the iterator itself. ``stages`` are those of the thread that takes them.
     """
 
-    def __init__(self, items: Iterator[T], thread: AheadThread | None, depth: int) -> None:
+    def __init__(
+        self, items: Iterator[T], thread: AheadThread | None, depth: int, stages: Stages | None = None
+    ) -> None:
+        self._starved = (stages or Stages()).pack.starved
         self._items = items
         self._thread = thread
         self._depth = depth
@@ -83,7 +94,8 @@ class Ahead(Generic[T]):
         self.start()
         self._asked -= 1
         self.start()
-        answer = self._answers.get()
+        with self._starved:
+            answer = self._answers.get()
         if answer.error is not None:
             raise answer.error
         return cast("T | None", answer.item)

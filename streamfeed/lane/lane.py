@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from streamfeed.errors import BudgetError
@@ -15,6 +15,7 @@ from streamfeed.lane.runs import Run, runs
 from streamfeed.lane.single import GroupPacker, SinglePacker
 from streamfeed.lane.state import LaneState
 from streamfeed.lane.windows import WindowReader
+from streamfeed.stages import Stages
 
 if TYPE_CHECKING:
     from streamfeed.lane.sampling import Sampler
@@ -31,13 +32,15 @@ RUNS_AHEAD = 1
 class LaneTools:
     """What all lanes of one process share: for every source how it is sampled, its hands, its store.
 
-    ``thread`` reads and encodes ahead; None does it in place. ``remember``: blocks know where their rows come from.
+    ``thread`` reads and encodes ahead; None does it in place. ``stages`` are those of the thread that takes rows.
+    ``remember``: blocks know where their rows come from.
     """
 
     samplers: list[Sampler]
     hands: list[SourceHands]
     stores: list[Store]
     thread: AheadThread | None = None
+    stages: Stages = field(default_factory=Stages)
     remember: bool = False
 
 
@@ -116,7 +119,7 @@ class Lane:
             offset = state.offset if state.current == source else 0
             begin = state.sources[source]
             coming = runs(reader, tools.samplers[source], begin, source=source, lane=lane, offset=offset)
-            feeds.append(Ahead(coming, tools.thread, RUNS_AHEAD))
+            feeds.append(Ahead(coming, tools.thread, RUNS_AHEAD, tools.stages))
         weights = [source_plan.weight for source_plan in plan.sources]
         self.number = lane
         self._mixer = Mixer(feeds, weights, state.sources, state.tally.copy())

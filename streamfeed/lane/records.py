@@ -25,6 +25,7 @@ class UnitRecords:
     def __init__(self, unit: Unit, reader: Format, store: Store, cursor: Cursor, record: int) -> None:
         self.file = store.file(unit.url, unit.size, unit.version)
         self.stride = unit.stride
+        self._decoding = self.file.stats.stages.decode
         self.record = record
         self._seek, self._skip = cursor
         self._chunks: Iterator[Chunk] = reader.read(self.file, unit.extent, cursor)
@@ -41,13 +42,15 @@ class UnitRecords:
         """Make sure that a record is at hand; False at the unit's end. Raises what the reader raises."""
         while self._next >= len(self._values):
             try:
-                chunk = next(self._chunks, None)
+                with self._decoding.busy:
+                    chunk = next(self._chunks, None)
             except CorruptShardError:
                 self.file.confirm()  # what was overwritten while it was read is a failure, not a shard to pass over
                 raise
             if chunk is None:
                 self.file.confirm()
                 return False
+            self._decoding.count(len(chunk.values))
             self._seek, self._skip, self._values, self._next = chunk.seek, chunk.skip, chunk.values, 0
             self._in_place = chunk.values if isinstance(chunk.values, TextsInPlace) else None
         return True

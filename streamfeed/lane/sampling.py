@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import orjson
 
+from streamfeed.stages import Stages
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from streamfeed.lane.windows import Window
 
 __all__ = ["Sampled", "Sampler"]
+
+T = TypeVar("T")
 
 SLICE_BYTES = 512 << 10
 """Texts are encoded about this much at a time. The engine alone is as fast with half of it, but every run also costs a
@@ -38,7 +42,10 @@ class Sampled(NamedTuple):
 
 
 class Sampler:
-    """Samples of one source in one lane. ``longest``: samples of more tokens will be cut, which is counted; 0: none."""
+    """Samples of one source. ``longest``: samples of more tokens will be cut, which is counted; 0: none.
+
+    ``stages`` are those of the thread that takes the samples.
+    """
 
     def __init__(
         self,
@@ -47,7 +54,9 @@ class Sampler:
         *,
         mapper: Mapper | None = None,
         longest: int = 0,
+        stages: Stages | None = None,
     ) -> None:
+        self._stages = stages or Stages()
         self._objective = objective
         self._texts = texts
         self._mapper = mapper
@@ -61,18 +70,37 @@ class Sampler:
     def samples(self, window: Window, first: int, lane: int) -> Iterator[Sampled]:
         """Yield the samples of ``window`` from document ``first`` on, a slice at a time."""
         count = None if self._mapper is None else self._mapper.slice
-        for start, texts in window.texts.drain(first, SLICE_BYTES, count):
+        slices = window.texts.drain(first, SLICE_BYTES, count)
+        while True:
+            with self._stages.shuffle.busy:
+                start, texts = next(slices, (0, None))
+            if texts is None:
+                return
             mapped = None
             if self._texts is not None:
-                samples = self._texts.encode_texts(texts)
+                samples = self._encode(self._texts.encode_texts, texts)
             else:
-                assert self._objective is not None
-                records = [orjson.loads(text) for text in texts]
-                if self._mapper is not None:
-                    mapped = self._mapper.run(records, start, window.begin, lane)
-                samples = self._objective.encode(records if mapped is None else mapped.records)
-            counts = self._counts(samples, mapped)
+                mapped, samples = self._of_records(window, start, texts, lane)
+            with self._stages.encode.busy:
+                counts = self._counts(samples, mapped)
             yield Sampled(start, len(texts), samples, counts, None if mapped is None else mapped.origins)
+
+    def _of_records(self, window: Window, start: int, texts: list[str], lane: int) -> tuple[Mapped | None, Samples]:
+        assert self._objective is not None
+        with self._stages.decode.busy:
+            records = [orjson.loads(text) for text in texts]
+        if self._mapper is None:
+            return None, self._encode(self._objective.encode, records)
+        with self._stages.map.busy:
+            mapped = self._mapper.run(records, start, window.begin, lane)
+        self._stages.map.count(len(records))
+        return mapped, self._encode(self._objective.encode, mapped.records)
+
+    def _encode(self, encode: Callable[[Sequence[T]], Samples], samples: Sequence[T]) -> Samples:
+        with self._stages.encode.busy:
+            encoded = encode(samples)
+        self._stages.encode.count(len(samples), 4 * len(encoded.ids))
+        return encoded
 
     def _counts(self, samples: Samples, mapped: Mapped | None) -> dict[str, NDArray[np.int64]]:
         found: dict[str, NDArray[np.int64] | None] = {name: _before(some) for name, some in samples.counts.items()}

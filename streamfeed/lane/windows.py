@@ -74,6 +74,7 @@ class WindowReader:
         self._lane = lane
         self._last_epoch = last_epoch
         self._store = store
+        self.shuffling = store.stats.stages.shuffle
         self._strided = bool((plan.units.step > 1).any())
         self._remember = remember
         self._formats: dict[str, Format] = {}
@@ -112,7 +113,8 @@ class WindowReader:
         gathering = _Gathering(self, place)
         try:
             while True:
-                window = gathering.window()
+                with self.shuffling.busy:
+                    window = gathering.window()
                 if window.texts or window.tally != Tally():
                     yield window
                 if not window.texts:
@@ -234,6 +236,7 @@ class _Gathering:
                 marks.one(self._unit, records)
         digest.update(np.asarray([len(document) for document in documents], dtype=np.int64).tobytes())
         self._place = self._behind(begin, advanced=bool(documents))
+        self._reader.shuffling.count(len(documents), total)
         order = self._reader.order(len(documents), begin)
         kept = None if marks is None else marks.table(order)
         return Window(begin, self._place, Texts(documents, order), digest.hexdigest(), tally, kept)

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from streamfeed.loader.memory import Batch, BatchMemory
+from streamfeed.stages import Stages
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
 
     from streamfeed.dataset.batch import BatchArrays
     from streamfeed.dataset.message import Layout
@@ -20,12 +23,24 @@ if TYPE_CHECKING:
     from streamfeed.loader.provenance import Tracer
     from streamfeed.loader.reader import Filled, RankReader
 
-__all__ = ["Assembled", "Assembler"]
+__all__ = ["Assembled", "Assembler", "group_memory", "most_at_once"]
 
 GROUP_BYTES = 4 << 20
 """Larger batches come alone: their copies are most of what they cost, and a batch that is kept keeps its group."""
 
 MOST_BATCHES = 8
+
+
+def most_at_once(rows: int, seq_len: int) -> int:
+    """Return how many batches of ``rows`` rows may be assembled in one piece of memory."""
+    return min(MOST_BATCHES, max(1, GROUP_BYTES // (3 * 8 * rows * seq_len)))
+
+
+def group_memory(rows: int, seq_len: int, make: Callable[[tuple[int, ...]], Tensor], pieces: int) -> BatchMemory:
+    """Return memory for as many batches at once, in ``pieces`` int64 tensors that ``make`` makes now."""
+    count = most_at_once(rows, seq_len)
+    made = [make(BatchMemory.shape(rows, seq_len, count)) for _ in range(pieces)]
+    return BatchMemory(rows, seq_len, count, made)
 
 
 class Assembled(NamedTuple):
@@ -45,7 +60,8 @@ class Assembler:
 
     ``tracer`` tells them which records they are made of.
     Where the rows of several batches have arrived already they are assembled at once; nothing is ever waited for but
-    the rows of the next batch.
+    the rows of the next batch. ``memory``: where to put them, in pieces of :func:`most_at_once` batches. ``stages`` are
+    those of the thread that takes batches.
     """
 
     def __init__(
@@ -55,16 +71,19 @@ class Assembler:
         pad: int,
         layout: Layout,
         columns: Columns | None = None,
+        memory: BatchMemory | None = None,
+        stages: Stages | None = None,
         tracer: Tracer | None = None,
     ) -> None:
+        self._stage = (stages or Stages()).assemble
         self._reader = reader
         seq_len = layout.seq_len
         self._rows = rows
         self._seq_len = seq_len
         self._pad = pad
-        self._most = min(MOST_BATCHES, max(1, GROUP_BYTES // (3 * 8 * rows * seq_len)))
-        self._alone = BatchMemory(rows, seq_len)
-        self._grouped = BatchMemory(rows, seq_len, self._most)
+        self._most = most_at_once(rows, seq_len)
+        self._alone = memory or BatchMemory(rows, seq_len)
+        self._grouped = memory or BatchMemory(rows, seq_len, self._most)
         self._columns = columns
         self._tracer = tracer
         most = self._most * rows
@@ -84,7 +103,15 @@ class Assembler:
         if not self._ready:
             return None
         self._taken += 1
-        return self._ready.popleft()
+        taken = self._ready.popleft()
+        self._stage.count(1, sum(column.nbytes for column in taken.batch.values()))
+        return taken
+
+    def ready(self, *, blank: bool = False) -> bool:
+        """Say whether :meth:`next` has a batch without waiting; ``blank``: the answer once it is known to have none."""
+        if self._ready:
+            return True
+        return blank if self._ended else self._reader.ready(self._rows, self._most)
 
     def known(self, *, wait: bool) -> tuple[int, bool]:
         """Return how many batches there are at least, from the first on, and whether there are no more.
@@ -119,8 +146,11 @@ class Assembler:
 
     def _assemble(self) -> None:
         """Make sure that a batch is ready, unless there are no more."""
-        if self._ready or self._ended:
-            return
+        if not self._ready and not self._ended:
+            with self._stage.busy:
+                self._fill()
+
+    def _fill(self) -> None:
         count = max(1, self._reader.arrived(self._rows, self._most))
         before = self._reader.states()
         slot = (self._alone if count == 1 else self._grouped).take()

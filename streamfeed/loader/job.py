@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from streamfeed.lane.ahead import AheadThread
     from streamfeed.lane.state import LaneState
     from streamfeed.objectives import Objective as Settings
+    from streamfeed.stages import Stages
     from streamfeed.stats import ReadStats
 
 __all__ = ["InProcess", "Job", "Messages"]
@@ -66,6 +67,8 @@ class Job:
     """whether messages tell which records their rows are made of"""
     threads: int = 1
     """that the tokenizer engine has in a worker process"""
+    recorded: bool = False
+    """whether the worker sends along what it did when"""
 
     @property
     def slots(self) -> Sequence[int]:
@@ -102,8 +105,11 @@ class Job:
         lanes = [self.share.lane_at(slot) for slot in self.slots]
         return orjson.dumps({str(lane): self.states[lane].to_json() for lane in lanes})
 
-    def host(self, stats: ReadStats, thread: AheadThread | None) -> Host:
-        """Build the lanes; this is where a worker loads its tokenizer engine."""
+    def host(self, stats: ReadStats, thread: AheadThread | None, stages: Stages | None = None) -> Host:
+        """Build the lanes; this is where a worker loads its tokenizer engine.
+
+        ``stages`` are those of the thread that takes the rows, where another one reads: that one's are in ``stats``.
+        """
 
         def disproved(reason: str) -> None:
             disprove(self.tokenizer, self.cache_dir, reason)
@@ -119,26 +125,27 @@ class Job:
             on_mismatch=disproved,
         )
         tools = LaneTools(
-            samplers=[self._sampler(index, objective) for index in range(len(self.plan.sources))],
+            samplers=[self._sampler(index, objective, stats.stages) for index in range(len(self.plan.sources))],
             hands=[SourceHands(source, self.plan.rules, index) for index, source in enumerate(self.plan.sources)],
             stores=[Store(source.storage_options, stats, fetcher, source.retry) for source in self.plan.sources],
             thread=thread,
             remember=self.provenance,
+            stages=stages or stats.stages,
         )
         return Host(
             self.plan, self.share, self.slots, self.states, tools, first=self.first, first_epoch=self.first_epoch
         )
 
-    def _sampler(self, index: int, objective: Objective) -> Sampler:
+    def _sampler(self, index: int, objective: Objective, stages: Stages) -> Sampler:
         source, rules = self.plan.sources[index], self.plan.rules
         longest = 0 if rules.packing == "concat" else rules.seq_len
         if source.shape.texts:
             assert isinstance(objective, TextObjective)
-            return Sampler(None, objective, longest=longest)
+            return Sampler(None, objective, longest=longest, stages=stages)
         mapper = None
         if source.map is not None:
             mapper = Mapper(source.map.get(), source.taken, rules.seed, index)
-        return Sampler(objective, mapper=mapper, longest=longest)
+        return Sampler(objective, mapper=mapper, longest=longest, stages=stages)
 
     def _check_every(self) -> int | None:
         """Return how often the worker checks its engine: only a rank's first does, for all of them.

@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from streamfeed.dataset.message import Layout
 from streamfeed.dataset.resolve import Resolved
 from streamfeed.dataset.share import Share
 from streamfeed.dataset.state import StreamState
 from streamfeed.encode.engines import engine_threads
 from streamfeed.encode.objectives.build import verdict_for
 from streamfeed.encode.proof import default_cache_dir
-from streamfeed.errors import BudgetError, ConfigError, RankError
-from streamfeed.loader.assembly import Assembler
-from streamfeed.loader.columns import check_columns, columns_for
+from streamfeed.errors import ConfigError, RankError
+from streamfeed.loader.advice import check
+from streamfeed.loader.assembly import group_memory
+from streamfeed.loader.columns import check_columns
 from streamfeed.loader.crew import Crew
+from streamfeed.loader.flow import Flow
 from streamfeed.loader.heap import give_back
 from streamfeed.loader.history import KEPT_STATES, History
-from streamfeed.loader.job import InProcess, Job
+from streamfeed.loader.opening import Opening
 from streamfeed.loader.pool import warm_up
-from streamfeed.loader.provenance import Tracer
-from streamfeed.loader.reader import Channel, RankReader
-from streamfeed.loader.report import Report, no_row, tally_of
-from streamfeed.loader.votes import Votes
+from streamfeed.loader.report import Report, check_budget, no_row, tally_of
+from streamfeed.loader.votes import Turns, Votes
+from streamfeed.stages import Stages
 from streamfeed.stats import ReadStats
 from streamfeed.topology import Ranks, cores_of_rank
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
+    from torch import Tensor
     from torch.distributed import ProcessGroup
 
     from streamfeed.config import StreamConfig
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from streamfeed.loader.assembly import Assembled
     from streamfeed.loader.columns import Column
     from streamfeed.loader.memory import Batch
+    from streamfeed.loader.profile import Profile
     from streamfeed.plan.plan import Plan
 
 __all__ = ["StreamLoader"]
@@ -70,10 +72,12 @@ class StreamLoader:
     labels -100), and take them alike: the last is the last one in which any rank has a row. Where one fails, the others
     get a :class:`~streamfeed.errors.RankError`. Ranks without a group end each by itself.
 
+    ``profile`` is told what the loader and its workers do when. With ``provenance`` batches know which records they are
+    made of, as :class:`~streamfeed.loader.provenance.TracedBatch` says; copies of a batch do not.
+
     Iterating continues after the last batch handed out; after the end of a finite stream it starts the next pass.
     Batches may share one piece of memory, each its own part: ``clone()`` a tensor before saving or pickling it, which
-    would write the whole piece (at most 4 MB). With ``provenance`` they know which records they are made of, as an
-    attribute :class:`~streamfeed.loader.provenance.Provenance` that no model gets; copies of a batch do not have it.
+    would write the whole piece (at most 4 MB).
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class StreamLoader:
         kept_states: int = KEPT_STATES,
         columns: Sequence[Column] = (),
         pad_to_multiple_of: int | None = None,
+        profile: Profile | None = None,
         provenance: bool = False,
     ) -> None:
         if batch_size < 1 or num_workers < 0:
@@ -99,26 +104,40 @@ class StreamLoader:
             )
         check_columns(config, columns, pad_to_multiple_of)
         self.config = config
-        self.batch_size = batch_size
-        self._asked = (tuple(columns), pad_to_multiple_of)
-        self.num_workers = num_workers
-        self._provenance = provenance
-        self.kept_states = kept_states
+        self.batch_size, self.num_workers, self.kept_states = batch_size, num_workers, kept_states
         self._ranks = Ranks.find(rank, world_size, group)
         self.rank, self.world_size = self._ranks.number, self._ranks.size
-        self._context = warm_up(start_method) if num_workers else None
+        warm = warm_up(start_method) if num_workers else None
         self._cache_dir = default_cache_dir() if cache_dir is None else cache_dir
         once = self._ranks.once
-        self._resolved = Resolved(config, once=once, plan=plan, cache_dir=self._cache_dir)
+        self.stages = Stages() if profile is None else profile.stages
+        with self.stages.list.busy:
+            self._resolved = Resolved(config, once=once, plan=plan, cache_dir=self._cache_dir)
+            planned = self._resolved.plan()
+        self.stages.list.count(sum(len(source.shards) for source in planned.sources))
         self._verdict = once(lambda: verdict_for(config.objective, self.tokenizer, config.seq_len, self._cache_dir))
-        self._threads = engine_threads(self._verdict, num_workers, cores_of_rank()) if num_workers else 1
         self._voters = self._ranks.another() if config.epochs is not None and self._ranks.group else None
-        self._votes: Votes | None = None
-        self._starts = 0
-        self._stats = ReadStats()
-        self._crew = Crew(self._stats)
+        self._stats = ReadStats(stages=self.stages)
+        self._crew = Crew(self._stats, profile)
+        self._opening = Opening(
+            config=config,
+            tokenizer=self.tokenizer,
+            verdict=self._verdict,
+            cache_dir=self._cache_dir,
+            batch_size=batch_size,
+            columns=tuple(columns),
+            pad_to_multiple_of=pad_to_multiple_of,
+            context=warm,
+            threads=engine_threads(self._verdict, num_workers, cores_of_rank()) if num_workers else 1,
+            crew=self._crew,
+            stats=self._stats,
+            voters=self._voters,
+            recorded=profile is not None,
+            provenance=provenance,
+        )
         self._report = Report()
-        self._use(self._resolved.plan())
+        self._use(planned)
+        self._ranks.together(lambda: check(self._plan, self._share, num_workers, self.tokenizer))
         give_back()  # what loading a tokenizer took: some tens of MB
 
     @property
@@ -152,7 +171,7 @@ class StreamLoader:
     def _start_at(self, state: StreamState) -> None:
         """Stand at ``state``; nothing is read before a batch is asked for."""
         self._crew.stop()
-        self._reader: Assembler | None = None
+        self._turns: Turns | None = None
         self._ended = state.ended
         self._history = History(state, self.kept_states)
 
@@ -161,7 +180,7 @@ class StreamLoader:
     def __iter__(self) -> Iterator[Batch]:
         """Continue after the last batch handed out; begin the next pass when the last one has ended."""
         if self._ended:
-            self._reader, self._ended = None, False
+            self._turns, self._ended = None, False
             self._history.restart(self._now().next_pass(self.config.epochs or 0))
         return self._iterate()
 
@@ -172,33 +191,46 @@ class StreamLoader:
     def _next(self) -> Batch | None:
         if self._ended:
             return None
-        try:
+        with self.stages.wait.passing(), self._closed_on_failure():
             assembled = self._assembled()
             if assembled is None:
                 self._end()
                 return None
             self._check_budget(assembled.states)
-        except BaseException:
-            with suppress(RankError):  # where another rank is gone, what is raised here says more
-                self.leave()
-            self.close()  # what comes next starts again behind the last batch
-            raise
         batch, tokens, empty_rows, states = assembled
         self._report.count(batch["input_ids"].numel(), tokens, empty_rows)
         self._history.batch(states)
         return batch
 
-    def _assembled(self) -> Assembled | None:
-        """Return the next batch of this rank, an empty one once only others have rows, and None at the end."""
-        if self._reader is None:
-            self._reader = self._open()
-            self._starts += 1
-            self._votes = None if self._voters is None else Votes(self._voters, self._reader, self._starts)
-        if self._votes is None:
-            return self._reader.next()
-        if not self._votes.exists(self._history.now.batches):
-            return None
-        return self._reader.next() or self._reader.empty()
+    @contextmanager
+    def _closed_on_failure(self) -> Iterator[None]:
+        """Close when something is raised: what comes next starts again behind the last batch."""
+        try:
+            yield
+        except BaseException:
+            with suppress(RankError):  # where another rank is gone, what is raised here says more
+                self.leave()
+            self.close()
+            raise
+
+    def ready(self) -> bool:
+        """Say whether the next batch can be handed out, or its error raised, without waiting for workers or ranks.
+
+        No at the end of a pass, before the first batch after a start of the workers, and where there are none and rows
+        must be made first.
+        """
+        if self._turns is None or self._ended:
+            return False
+        with self._closed_on_failure():
+            return self._turns.ready(self._history.now.batches)
+
+    def use_memory(self, make: Callable[[tuple[int, ...]], Tensor], pieces: int) -> None:
+        """Put rows into ``pieces`` pieces of memory from the next start of the workers on, all of it allocated now.
+
+        ``make`` returns an int64 tensor of a shape, on the host: pinned, for instance. A piece holds a few batches, at
+        most 4 MB of them or one; it is taken again once nobody holds any of them.
+        """
+        self._opening.memory = group_memory(self.batch_size, self.config.seq_len, make, pieces)
 
     def leave(self) -> None:
         """Tell the other ranks, which may wait for this one's rows, that it takes no more batches of this pass.
@@ -213,59 +245,23 @@ class StreamLoader:
         """Stop when the lanes of this rank have together passed over more than any one of them may."""
         if self.config.on_error != "skip" or states == self._history.now.parts:
             return
-        tally = tally_of(states)
-        if tally.skipped + tally.broken_shards > self.config.skip_budget:
-            raise BudgetError(
-                f"{tally.dropped()}: more than skip_budget={self.config.skip_budget:,}; mend the shards or raise the "
-                "budget"
-            )
+        check_budget(tally_of(states), self.config.skip_budget)
 
-    def _open(self) -> Assembler:
-        if self._history.now.batches:
-            self._history.restart(self._now())
-        share, base = self._share, self._history.now.base
-        workers = min(self.num_workers, share.slots)
-        states = base.lane_states(len(self._plan.sources))
-        hosted = {share.lane_at(slot) for slot in range(share.slots)}
-        first = share.first(base.rows)
-        jobs = [
-            Job(
-                plan=self._plan,
-                objective=self.config.objective,
-                tokenizer=self.tokenizer,
-                verdict=self._verdict,
-                cache_dir=self._cache_dir,
-                share=share,
-                worker=worker,
-                workers=max(1, workers),
-                states={lane: state for lane, state in states.items() if lane in hosted},
-                first=first,
-                first_epoch=base.first_epoch,
-                first_rows=self.batch_size,
-                provenance=self._provenance,
-                threads=self._threads,
-            )
-            for worker in range(max(1, workers))
-        ]
-        channels: list[Channel]
-        if self._context is None:
-            channels = [InProcess(job, self._stats) for job in jobs]
-        else:
-            channels = list(self._crew.start(self._context, jobs))
-        reader = RankReader(share, channels, first, [job.lanes_json() for job in jobs])
-        columns = columns_for(self.config, self.tokenizer, share, base.number, *self._asked)
-        tracer = Tracer(self._plan, share) if self._provenance else None
-        return Assembler(reader, self.batch_size, self.tokenizer.padding, Layout.of(self._plan.rules), columns, tracer)
+    def _assembled(self) -> Assembled | None:
+        """Return the next batch of this rank, None at the end of the pass; starts the workers."""
+        if self._turns is None:
+            if self._history.now.batches:
+                self._history.restart(self._now())
+            self._turns = self._opening.open(self._plan, self._share, self._history.now.base, self.num_workers)
+        return self._turns.next(self._history.now.batches)
 
     def _end(self) -> None:
         """Note the end of a finite pass, and what became of its records."""
-        assert self._reader is not None
-        states, now = self._reader.states(), self._history.now
+        assert self._turns is not None
+        states, now = self._turns.states(), self._history.now
         self._check_budget(states)
         if now.batches == 0 and now.base.rows == 0:
-            error = no_row(tally_of(states), self.rank, 1 if self._voters else self.world_size)
-            error.told_to_all = self._voters is not None
-            raise error
+            raise no_row(tally_of(states), self.rank, self.world_size, agreed=self._voters is not None)
         self._history.end(states)
         self._ended = True
         self._report.passes_over(tally_of(states))
@@ -325,19 +321,23 @@ class StreamLoader:
 
     def report(self) -> Report:
         """Return what became of the data so far: a copy, of this rank."""
-        if self._reader is not None:
-            self._report.passes_over(tally_of(self._reader.states()))
+        if self._turns is not None:
+            self._report.passes_over(tally_of(self._turns.states()))
         self._report.bytes_read = self._crew.bytes_read
         self._report.retries = self._resolved.retries + self._crew.retries
-        self._report.waited = self._crew.waited
+        self._report.waited, self._report.flow = self._crew.waited, self.flow()
         return self._report.copy()
+
+    def flow(self) -> Flow:
+        """Return where the time went so far, by process and stage: cheap, unlike :meth:`report`."""
+        return Flow(self.stages.figures(), self._crew.figures)
 
     def close(self) -> None:
         """Stop the workers. The loader can go on: the next batch starts them again where it stands."""
         self._crew.stop()
-        if self._reader is not None and not self._ended:
-            self._report.passes_over(tally_of(self._reader.states()))
-            self._reader = None
+        if self._turns is not None and not self._ended:
+            self._report.passes_over(tally_of(self._turns.states()))
+            self._turns = None
 
     def __enter__(self) -> Self:
         """Return the loader itself."""

@@ -15,6 +15,8 @@ import torch
 from streamfeed.dataset.batch import BatchArrays
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 __all__ = ["Batch", "BatchMemory"]
@@ -35,14 +37,21 @@ class Slot(NamedTuple):
 class BatchMemory:
     """Hands out ``count`` batches of ``rows`` rows of ``seq_len`` tokens at a time.
 
-    Each is three int64 tensors ``[rows, seq_len]``, contents undefined.
+    Each is three int64 tensors ``[rows, seq_len]``, contents undefined. ``pieces``: memory to use, tensors of
+    :meth:`shape`; fresh memory then serves only while batches in all of them are held, and is not kept.
     """
 
-    def __init__(self, rows: int, seq_len: int, count: int = 1) -> None:
-        self._shape = (3, count, rows, seq_len)
-        self._pieces: list[NDArray[np.int64]] = []
+    def __init__(self, rows: int, seq_len: int, count: int = 1, pieces: Sequence[torch.Tensor] = ()) -> None:
+        self._shape = self.shape(rows, seq_len, count)
+        self._pieces: list[NDArray[np.int64]] = [piece.numpy() for piece in pieces]
+        self._most = len(pieces) or KEPT
         # What an array that no tensor uses shows is another number in another Python, so it is measured.
         self._idle = _references([np.empty(0, dtype=np.int64)])[0]
+
+    @staticmethod
+    def shape(rows: int, seq_len: int, count: int) -> tuple[int, ...]:
+        """Return the shape of a piece, which is int64."""
+        return (3, count, rows, seq_len)
 
     def take(self) -> Slot:
         """Return memory that nobody else holds."""
@@ -50,7 +59,7 @@ class BatchMemory:
             if references <= self._idle:
                 return _slot(piece)
         piece = np.empty(self._shape, dtype=np.int64)
-        if len(self._pieces) < KEPT:
+        if len(self._pieces) < self._most:
             self._pieces.append(piece)
         return _slot(piece)
 

@@ -14,13 +14,14 @@ import types
 from collections import deque
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext, ForkServerContext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamfeed.errors import ConfigError, WorkerError
 from streamfeed.loader.report import Waited
 from streamfeed.loader.ring import Ring, SharedObject
 from streamfeed.loader.wire import Header, read_failure
 from streamfeed.loader.worker import WorkerArguments, main
+from streamfeed.stages import Figures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 
     from streamfeed.dataset.message import Message
     from streamfeed.loader.job import Job
+    from streamfeed.loader.profile import Profile
+    from streamfeed.stages import Stages
 
-__all__ = ["START_METHOD", "RemoteWorker", "start_workers", "stop_workers", "warm_up"]
+__all__ = ["START_METHOD", "Listener", "RemoteWorker", "start_workers", "stop_workers", "warm_up"]
 
 START_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 """Neither the trainer's threads nor its locks are inherited, and workers share the pages of what they import."""
@@ -57,10 +60,21 @@ def warm_up(start_method: str | None) -> BaseContext:
     return context
 
 
+class Listener(NamedTuple):
+    """What the trainer notes when it takes messages: its own ``stages``, and what workers recorded, if they do."""
+
+    stages: Stages
+    profile: Profile | None = None
+
+
 class RemoteWorker:
     """A channel to a worker process."""
 
-    def __init__(self, process: BaseProcess, pipe: Connection, ring: Ring, number: int) -> None:
+    def __init__(self, process: BaseProcess, pipe: Connection, ring: Ring, number: int, listener: Listener) -> None:
+        self._listener = listener
+        self._receiving = listener.stages.receive
+        self._work = b""
+        self._trainer_s = 0.0
         self._process = process
         self._pipe = pipe
         self._buffers = ring.buffers()
@@ -68,21 +82,35 @@ class RemoteWorker:
         self._held: deque[int] = deque()
         self.bytes_read = 0
         self.retries = 0
-        self.waited = Waited()
 
     def receive(self) -> Message:
         """Wait for the next message. Raises what the worker raised, or :class:`WorkerError` when it died."""
         begin = time.perf_counter()
-        header = Header.unpack(self._next_bytes())
-        spent = self.waited.trainer_s + time.perf_counter() - begin
-        if header.slot < 0:
-            self.waited = self.waited._replace(trainer_s=spent)
-            raise read_failure(header, self._number)
-        self.waited = Waited(spent, header.blocked_ns / 1e9)
-        self._held.append(header.slot)
-        self.bytes_read = header.bytes_read
-        self.retries = header.retries
-        return self._buffers[header.slot].read(header.rows, header.starts, header.payload)
+        with self._receiving.starved:
+            data = self._next_bytes()
+        self._trainer_s += time.perf_counter() - begin
+        with self._receiving.busy:
+            header = Header.unpack(data)
+            if header.slot < 0:
+                raise read_failure(header, self._number)
+            self._held.append(header.slot)
+            self.bytes_read = header.bytes_read
+            self.retries = header.retries
+            self._work = header.work
+            message = self._buffers[header.slot].read(header.rows, header.starts, header.payload)
+        self._receiving.count(1, message.ids.nbytes)
+        if self._listener.profile is not None:
+            self._listener.profile.worker(self._number, header.spans)
+        return message
+
+    def figures(self) -> Figures:
+        """Return what the worker's stages did, up to its last message that was taken."""
+        return Figures.of(self._work)
+
+    @property
+    def waited(self) -> Waited:
+        """Who waited for whom."""
+        return Waited(self._trainer_s, self.figures()["send"].blocked_ns / 1e9)
 
     def ready(self) -> bool:
         """Say whether a message, or the news of a death, has arrived."""
@@ -125,7 +153,7 @@ class RemoteWorker:
         self._process.kill()
 
 
-def start_workers(context: BaseContext, jobs: Sequence[Job]) -> list[RemoteWorker]:
+def start_workers(context: BaseContext, jobs: Sequence[Job], listener: Listener) -> list[RemoteWorker]:
     """Start a process for every job: all of them, or none when that fails."""
     ends = [context.Pipe(duplex=True) for _ in jobs]
     ours = [pair[0] for pair in ends]
@@ -141,7 +169,7 @@ def start_workers(context: BaseContext, jobs: Sequence[Job]) -> list[RemoteWorke
             with _without_main():
                 process.start()
             their_end.close()
-            workers.append(RemoteWorker(process, our_end, ring, job.worker))
+            workers.append(RemoteWorker(process, our_end, ring, job.worker, listener))
     except BaseException:
         stop_workers(workers, os.getpid())
         raise

@@ -131,6 +131,20 @@ class _Tap:
             rows += len(message.ids)
         return max(0, last)
 
+    def at_hand(self, count: int) -> bool:
+        """Say whether the next ``count`` rows can be drawn, or their error raised, without waiting."""
+        rows = sum(len(message.ids) for message in self._messages) - self._next
+        return rows >= count or self._end is not None or self._failure is not None
+
+    def holds_more(self) -> bool:
+        """Say whether any row at hand and not yet drawn is not empty."""
+        passed = self._next
+        for message in self._messages:
+            if message.lengths[passed:].any():
+                return True
+            passed = 0
+        return False
+
     def has_more(self) -> bool:
         """Say whether any row to come is not empty; may wait for a message."""
         if self._current() is None:
@@ -207,7 +221,19 @@ class RankReader:
 
     def has_more(self) -> bool:
         """Say whether any row to come is not empty; may wait for a message once rows have become empty."""
-        return any(tap.has_more() for tap in self._taps)
+        return any(tap.holds_more() for tap in self._taps) or any(tap.has_more() for tap in self._taps)
+
+    def ready(self, rows: int, most: int) -> bool:
+        """Say whether the next batches of ``rows`` rows, as many as :meth:`arrived`, can be filled without waiting.
+
+        Takes what has arrived. No, where it would have to be found out whether any row follows that is not empty.
+        """
+        known = self.sure(rows)
+        count = max(1, self.arrived(rows, most))
+        if known < (self._t - self._first) // rows + count:
+            return False
+        layout = self._layout(count * rows)
+        return all(tap.at_hand(len(places.rows)) for tap, places in zip(self._taps, layout, strict=True))
 
     def sure(self, rows: int) -> int:
         """Return how many batches of ``rows`` rows, from the first on, are known to exist without waiting."""

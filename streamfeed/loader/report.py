@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
-from streamfeed.errors import EmptyStreamError
+from streamfeed.errors import BudgetError, EmptyStreamError
+from streamfeed.loader.flow import Flow
 from streamfeed.stats import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Report", "Waited", "no_row", "tally_of"]
+__all__ = ["Report", "Waited", "check_budget", "no_row", "tally_of"]
 
 SLOW_S = 0.5
 """Seconds of waiting for one worker that are worth a word."""
@@ -33,7 +34,7 @@ class Report:
     ``tally`` is of the records behind the rows (at or before the last message); the rest is of the batches handed out:
     ``tokens`` that count, ``padding`` that does not, ``empty_rows`` of lanes that have ended. Reading took
     ``bytes_read`` of storage, and ``retries``: requests repeated because a store failed, those of the listing included.
-    ``waited``: by worker, who waited for whom.
+    ``waited``: by worker, who waited for whom; ``flow``: where the time went, by process and stage.
     """
 
     batches: int = 0
@@ -44,6 +45,7 @@ class Report:
     retries: int = 0
     tally: Tally = field(default_factory=Tally)
     waited: tuple[Waited, ...] = ()
+    flow: Flow = field(default_factory=Flow)
 
     def count(self, room: int, tokens: int, empty_rows: int) -> None:
         """Count a batch that had room for ``room`` tokens."""
@@ -114,7 +116,16 @@ def tally_of(states: Iterable[bytes]) -> Tally:
     return total
 
 
-def no_row(tally: Tally, rank: int, world_size: int) -> EmptyStreamError:
-    """Return the error for a pass without a row for this rank."""
-    whose = f" to rank {rank} of {world_size}" if world_size > 1 else ""
-    return EmptyStreamError(f"the pass gave no row{whose}: {tally.records:,} records were read, {tally.without_rows()}")
+def check_budget(tally: Tally, budget: int) -> None:
+    """Raise :class:`~streamfeed.errors.BudgetError` where more than ``budget`` records and shards were bad."""
+    if tally.skipped + tally.broken_shards > budget:
+        raise BudgetError(f"{tally.dropped()}: more than skip_budget={budget:,}; mend the shards or raise the budget")
+
+
+def no_row(tally: Tally, rank: int, world_size: int, *, agreed: bool = False) -> EmptyStreamError:
+    """Return the error for a pass without a row for this rank; ``agreed``: nor for another, which raises it as well."""
+    whose = f" to rank {rank} of {world_size}" if world_size > 1 and not agreed else ""
+    said = f"the pass gave no row{whose}: {tally.records:,} records were read, {tally.without_rows()}"
+    error = EmptyStreamError(said)
+    error.told_to_all = agreed
+    return error

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.context import BaseContext
 
-__all__ = ["SLOTS", "Ring", "SharedMemory", "SharedObject"]
+__all__ = ["SLOTS", "Ring", "SharedMemory", "SharedObject", "ring_bytes"]
 
 SLOTS = 4
 """Messages under way between a worker and the trainer: one read, one written, two to even out."""
@@ -33,13 +33,18 @@ class Ring(NamedTuple):
     @classmethod
     def allocate(cls, context: BaseContext, rows: int, layout: Layout) -> Ring:
         """Make a ring that processes started by ``context`` can map."""
-        return cls(context.RawArray(c_char, SLOTS * _slot_bytes(rows, layout)), rows, layout)
+        return cls(context.RawArray(c_char, ring_bytes(rows, layout)), rows, layout)
 
     def buffers(self) -> list[Buffers]:
         """Return the slots."""
         view = memoryview(self.memory).cast("B")
         size = _slot_bytes(self.rows, self.layout)
         return [Buffers.over(view[slot * size : (slot + 1) * size], self.rows, self.layout) for slot in range(SLOTS)]
+
+
+def ring_bytes(rows: int, layout: Layout) -> int:
+    """Return the bytes of shared memory that a ring of messages of ``rows`` rows takes."""
+    return SLOTS * _slot_bytes(rows, layout)
 
 
 def _slot_bytes(rows: int, layout: Layout) -> int:

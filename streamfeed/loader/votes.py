@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Protocol
 from streamfeed.errors import RankError
 
 if TYPE_CHECKING:
+    from streamfeed.loader.assembly import Assembled, Assembler
     from streamfeed.topology import Asked, Ranks
 
-__all__ = ["Votes"]
+__all__ = ["Turns", "Votes"]
 
 
 class Own(Protocol):
@@ -57,6 +58,23 @@ class Votes:
             self._ask(batch, wait=False)
         return self._end is None or batch < self._end
 
+    def ready(self, batch: int) -> bool:
+        """Say whether :meth:`exists` would say yes to ``batch``, or raise, without waiting.
+
+        An answer that has arrived is looked at, and heard where the other ranks hear it: at the same batch.
+        """
+        if self._end is not None:
+            return batch < self._end
+        if batch < self._known:
+            return True
+        if self._asked is None or not self._asked.arrived():
+            return False
+        try:
+            count, _, left, largest, smallest = self._asked.answer()
+        except RankError:
+            return True
+        return batch < count or bool(left) or largest != -smallest
+
     @staticmethod
     def leave(ranks: Ranks) -> None:
         """Tell the others, who wait for this rank's next vote or will, that it takes no more batches."""
@@ -82,3 +100,29 @@ class Votes:
             self._end = count
         self._known = max(self._known, count)
         self._ask_at = self._known - max(1, (self._known - batch) // 2)
+
+
+class Turns:
+    """The batches of one rank in one pass, one after another; ``votes`` where the ranks agree on its end."""
+
+    def __init__(self, reader: Assembler, votes: Votes | None) -> None:
+        self._reader = reader
+        self._votes = votes
+
+    def next(self, batch: int) -> Assembled | None:
+        """Return the ``batch``-th, an empty one once only other ranks have rows, and None at the end."""
+        if self._votes is None:
+            return self._reader.next()
+        if not self._votes.exists(batch):
+            return None
+        return self._reader.next() or self._reader.empty()
+
+    def states(self) -> tuple[bytes, ...]:
+        """Return each worker's lanes' states, as JSON, at or before the last row read."""
+        return self._reader.states()
+
+    def ready(self, batch: int) -> bool:
+        """Say whether :meth:`next` has one, or an error, without waiting for workers or other ranks."""
+        if self._votes is None:
+            return self._reader.ready()
+        return self._votes.ready(batch) and self._reader.ready(blank=True)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import pickle
 import struct
 import traceback
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamfeed.errors import StreamfeedError, WorkerError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 __all__ = ["Header", "failure", "read_failure"]
 
-_FORMAT = struct.Struct("<6q")
+_FORMAT = struct.Struct("<7q")
 
 
 class Header(NamedTuple):
@@ -23,18 +26,41 @@ class Header(NamedTuple):
     bytes_read: int
     payload: bytes
     retries: int = 0
-    blocked_ns: int = 0
-    """nanoseconds that the worker has waited for room, since it began"""
+    work: bytes = b""
+    """what the stages of the worker's threads did since it began, see :meth:`~streamfeed.stages.Figures.of`"""
+    spans: tuple[bytes, ...] = ()
+    """where they are recorded, those of each of its threads since the last message"""
 
     def pack(self) -> bytes:
         """Return the bytes to send."""
-        return _FORMAT.pack(*self[:4], self.retries, self.blocked_ns) + self.payload
+        spans = b"".join(len(part).to_bytes(8, "little") + part for part in self.spans)
+        return b"".join(
+            (_FORMAT.pack(*self[:4], self.retries, len(self.work), len(spans)), self.work, spans, self.payload)
+        )
 
     @classmethod
     def unpack(cls, data: bytes) -> Header:
         """Read what :meth:`pack` wrote."""
-        slot, rows, starts, bytes_read, retries, blocked_ns = _FORMAT.unpack_from(data)
-        return cls(slot, rows, starts, bytes_read, data[_FORMAT.size :], retries, blocked_ns)
+        slot, rows, starts, bytes_read, retries, work, spans = _FORMAT.unpack_from(data)
+        begin = _FORMAT.size + work
+        return cls(
+            slot,
+            rows,
+            starts,
+            bytes_read,
+            data[begin + spans :],
+            retries,
+            data[_FORMAT.size : begin],
+            tuple(_parts(data[begin : begin + spans])),
+        )
+
+
+def _parts(data: bytes) -> Iterator[bytes]:
+    place = 0
+    while place < len(data):
+        size = int.from_bytes(data[place : place + 8], "little")
+        yield data[place + 8 : place + 8 + size]
+        place += 8 + size
 
 
 def failure(error: BaseException) -> Header:

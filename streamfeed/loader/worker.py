@@ -9,7 +9,6 @@ import os
 import select
 import signal
 import threading
-import time
 from contextlib import suppress
 from multiprocessing import parent_process
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
@@ -18,8 +17,11 @@ from streamfeed.encode.proof import thread_environment
 from streamfeed.lane.ahead import AheadThread
 from streamfeed.loader.heap import Heap
 from streamfeed.loader.job import Job, Messages
+from streamfeed.loader.needs import worker_descriptors
 from streamfeed.loader.ring import SLOTS, Ring, SharedObject
 from streamfeed.loader.wire import Header, failure
+from streamfeed.machine import allow_descriptors
+from streamfeed.stages import Clock, Stages
 from streamfeed.stats import ReadStats
 
 if TYPE_CHECKING:
@@ -109,24 +111,30 @@ def main(arguments: WorkerArguments) -> NoReturn:
 def _serve(arguments: WorkerArguments, line: _Line) -> NoReturn:
     buffers = arguments.ring.buffers()
     job: Job = arguments.jobs.get()[arguments.number]
-    stats = ReadStats()
+    allow_descriptors(worker_descriptors(job.plan, len(job.slots)))
+    reading, handing = (Stages(Clock(record=job.recorded)) for _ in range(2))  # of the two threads
+    stats = ReadStats(stages=reading)
     free = list(range(SLOTS))
     heap = Heap()
-    thread = AheadThread()
+    thread = AheadThread(reading)
     try:
-        messages = Messages(job.host(stats, thread), job)
-        rows, blocked = 1, 0
+        messages = Messages(job.host(stats, thread, handing), job)
+        rows = 1
         while rows:
             if not free:
-                begin = time.perf_counter_ns()
-                free.append(line.receive()[0])
-                blocked += time.perf_counter_ns() - begin
+                with handing.send.blocked:
+                    free.append(line.receive()[0])
             while line.has_news():
                 free.append(line.receive()[0])
             slot = free.pop(0)
             message = messages.next(buffers[slot])
             rows = len(message.ids)
-            line.send(Header(slot, rows, len(message.starts), stats.bytes, message.payload, stats.retries, blocked))
+            work = reading.to_bytes() + handing.to_bytes()
+            spans = (reading.take_recorded(), handing.take_recorded()) if job.recorded else ()
+            with handing.send.busy:
+                line.send(
+                    Header(slot, rows, len(message.starts), stats.bytes, message.payload, stats.retries, work, spans)
+                )
             heap.tick()
         line.wait_for_end()
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamfeed.errors import ReadError
@@ -66,18 +67,20 @@ class RemoteEdge:
         A store that checks every read is asked nothing yet.
         """
         self._count(opens=1)
-        if not self._conditional(file):
-            self._compare(file)
+        with self._stats.stages.read.starved:
+            if not self._conditional(file):
+                self._compare(file)
 
         def load(start: int, stop: int) -> bytes:
             return self._load(file, start, stop)
 
-        return RemoteFile(file.size, load, self._fetcher)
+        return RemoteFile(file.size, load, self._fetcher, self._stats.stages)
 
     def confirm(self, file: ShardFile) -> None:
         """Raise :class:`ReadError` where ``file`` is gone, or another than planned, and its reads did not show it."""
-        if not self._conditional(file):
-            self._compare(file)
+        with self._stats.stages.read.starved:
+            if not self._conditional(file):
+                self._compare(file)
 
     def _conditional(self, file: ShardFile) -> bool:
         """Return whether each read of ``file`` is checked against its version."""
@@ -98,6 +101,7 @@ class RemoteEdge:
         def attempt(port: Port, path: str, limits: Limits) -> None:
             nonlocal reached
             progress = Progress()
+            begin = perf_counter_ns()
             try:
                 port.read(path, reached, stop, known, progress, limits)
             finally:
@@ -105,7 +109,7 @@ class RemoteEdge:
                 size = sum(map(len, arrived))
                 parts.extend(arrived)
                 reached += size
-                self._count(reads=1, size=size)
+                self._count(reads=1, size=size, spent_ns=perf_counter_ns() - begin)
             if reached < stop:
                 raise ShortReadError
 
@@ -146,8 +150,11 @@ class RemoteEdge:
             failure = changed(file.shard, (file.size, file.version), (found.size, found.version))
         raise failure
 
-    def _count(self, *, opens: int = 0, reads: int = 0, size: int = 0) -> None:
+    def _count(self, *, opens: int = 0, reads: int = 0, size: int = 0, spent_ns: int = 0) -> None:
         with self._lock:
             self._stats.opens += opens
             self._stats.reads += reads
             self._stats.bytes += size
+            if reads:
+                self._stats.stages.fetch.count(reads, size)
+                self._stats.stages.fetch.busy.ns += spent_ns

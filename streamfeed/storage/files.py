@@ -33,11 +33,11 @@ class CountingFile(RawFile):
         """Fill ``buffer`` from the current position; returns the bytes read, 0 at the end."""
         view = memoryview(buffer).cast("B")
         try:
-            count = cast("int", self._raw.readinto(view))
+            with self._stats.stages.read.busy:
+                count = cast("int", self._raw.readinto(view))
         except OSError as error:
             raise ReadError(self._shard, f"byte {self._raw.tell()}", f"the read failed: {error}") from error
-        self._stats.reads += 1
-        self._stats.bytes += count
+        self._count(count)
         return count
 
     def read_at(self, offset: int, size: int) -> bytes:
@@ -49,12 +49,17 @@ class CountingFile(RawFile):
 
     def _part(self, offset: int, size: int) -> bytes:
         try:
-            data = os.pread(self._raw.fileno(), size, offset)
+            with self._stats.stages.read.busy:
+                data = os.pread(self._raw.fileno(), size, offset)
         except OSError as error:
             raise ReadError(self._shard, f"byte {offset}", f"the read failed: {error}") from error
-        self._stats.reads += 1
-        self._stats.bytes += len(data)
+        self._count(len(data))
         return data
+
+    def _count(self, size: int) -> None:
+        self._stats.reads += 1
+        self._stats.bytes += size
+        self._stats.stages.read.count(1, size)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Move to ``offset``; reads nothing."""

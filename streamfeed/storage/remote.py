@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from streamfeed.stages import Stages
 from streamfeed.storage.fetch import LARGEST, SMALLEST, Block, Fetcher
 from streamfeed.storage.raw import SizedFile
 
@@ -24,11 +25,15 @@ class RemoteFile(SizedFile):
 
     Expected ranges are fetched in blocks that double from 256 kB to 16 MB, a few of them ahead, each within this file's
     share of the fetcher's budget. Any other read is one request for just its bytes (or several, above 16 MB).
+    ``stages`` are those of the thread that reads.
     """
 
-    def __init__(self, size: int, load: Callable[[int, int], bytes], fetcher: Fetcher) -> None:
+    def __init__(
+        self, size: int, load: Callable[[int, int], bytes], fetcher: Fetcher, stages: Stages | None = None
+    ) -> None:
         super().__init__(size)
         self._load = load
+        self._reading = (stages or Stages()).read
         self._fetcher = fetcher
         self._expected: deque[tuple[int, int]] = deque()
         self._blocks: deque[Block] = deque()  # in the order of the expected ranges, none missing between two
@@ -69,11 +74,14 @@ class RemoteFile(SizedFile):
             if self._enter(at):
                 block = self._blocks[0]
                 self._read_ahead()
-                data = block.get()
+                with self._reading.starved:
+                    data = block.get()
                 begin = at - block.start
                 part = memoryview(data)[begin : begin + len(view)]
             else:
-                part = memoryview(self._load(at, min(at + len(view), at + LARGEST)))
+                with self._reading.starved:
+                    part = memoryview(self._load(at, min(at + len(view), at + LARGEST)))
+            self._reading.count(1, len(part))
             view[: len(part)] = part
             view = view[len(part) :]
             at += len(part)

@@ -212,6 +212,11 @@ class TrainConfig:
         "change on resume",
     )
     log_every: int = _setting(10, "steps between lines of metrics.jsonl")
+    trackers: str | list[str] = _setting(
+        "auto",
+        "what else gets the lines of metrics.jsonl: names that Accelerate knows (tensorboard, wandb, mlflow, ...), "
+        "a list or with commas; none; auto: tensorboard where it is installed",
+    )
     seed: int = _setting(0, "seed of weights and dropout")
     skip_rows: int = _setting(
         0,
@@ -230,6 +235,7 @@ class RunConfig:
     train: TrainConfig = field(default_factory=TrainConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     resume: str | None = _setting(None, "'latest', a run folder, or one of its checkpoints")
+    profile: bool = _setting(False, "write what the data pipeline does when to profile.json, for ui.perfetto.dev")
 
     def stream(self) -> StreamConfig:
         """Build the config of what is trained on, which is the data without what eval holds out.

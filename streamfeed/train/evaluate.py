@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
+from streamfeed.device.prefetch import DevicePrefetcher
 from streamfeed.errors import StreamfeedError
 from streamfeed.loader.loader import StreamLoader
-from streamfeed.train.step import on_device
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,6 +48,7 @@ class Evaluation:
         self._every = config.eval.every
         self._together = together
         self._device = device
+        self._batches: DevicePrefetcher | None = None  # made once it is known what to count
         ranks = together.ranks
         for uri in config.eval.also_trained_on(config.data) if ranks.number == 0 else ():
             _log.warning("%s is both eval.uri and trained on: the score is not one of held-out data", uri)
@@ -80,14 +81,16 @@ class Evaluation:
         """
         model = job.accelerator.unwrap_model(job.model)
         devices = [self._device] if self._device.type == "cuda" else []
-        self._loader.reset()
+        if self._batches is None:
+            self._batches = DevicePrefetcher(self._loader, self._device, measure=job.loss.count)
+        self._batches.reset()
         model.eval()
         try:
             with torch.random.fork_rng(devices), torch.no_grad(), job.accelerator.autocast():
-                sums = self._sums(job, model)
+                sums = self._sums(job, model, self._batches)
         finally:
             model.train()
-            self._loader.close()
+            self._batches.close()
         if job.accelerator.num_processes > 1:
             sums = job.accelerator.reduce(sums, reduction="sum")
         total, labels, right, classes = sums.tolist()
@@ -97,15 +100,14 @@ class Evaluation:
             )
         return Score(total / labels, int(labels), right / labels if classes else None)
 
-    def _sums(self, job: Job, model: torch.nn.Module) -> Tensor:
+    def _sums(self, job: Job, model: torch.nn.Module, loader: DevicePrefetcher) -> Tensor:
         """Return loss, labels, right choices, and whether there was a choice, summed over the batches of this rank."""
         sums = torch.zeros(4, dtype=torch.float64, device=self._device)
-        batches = iter(self._loader)
-        while taken := self._together.take(self._loader, batches, 1, job.loss.count).batches:
-            batch = on_device(taken[0], self._device)
-            loss, right = job.loss.summed(model, batch)
+        batches = iter(loader)
+        while taken := self._together.take(loader, batches, 1).batches:
+            loss, right = job.loss.summed(model, taken[0])
             sums[0] += loss
-            sums[1] += job.loss.count(batch)
+            sums[1] += loader.measured
             if right is not None:
                 sums[2] += right
                 sums[3] = 1

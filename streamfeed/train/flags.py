@@ -51,7 +51,7 @@ class Arguments:
             elif word.startswith("--config="):
                 files.append(word.removeprefix("--config="))
             else:
-                flags.append(word)
+                flags.append(f"{word}=true" if word == "--profile" else word)
         return cls(tuple(files), tuple(flags))
 
     def over(self, file: Path) -> Arguments:
@@ -73,12 +73,13 @@ def parse(arguments: Arguments, defaults: Mapping[str, Any] | None = None) -> Ru
 
 
 def to_yaml(config: RunConfig) -> str:
-    """Write a config as YAML that ``--config`` accepts and that gives an equal config, but for ``resume`` and secrets.
+    """Write a config as YAML that ``--config`` accepts and that gives an equal config.
 
-    Storage options are left out, and of signed URLs what signs them: a resume needs them given again.
+    But for ``resume``, ``profile`` and secrets: storage options are left out, and of signed URLs what signs them. A
+    resume needs them given again.
     """
     values = asdict(config)
-    del values["resume"]
+    del values["resume"], values["profile"]
     for source in [values["data"], values["eval"], *(values["data"]["sources"] or ())]:
         source.pop("storage_options", None)
         uri = source["uri"]

@@ -34,6 +34,10 @@ class RunFolder:
         """The figures of the whole run."""
         return self.path / "summary.json"
 
+    def profile(self, rank: int) -> Path:
+        """Return the file of what the data pipeline of a rank did when."""
+        return self.path / ("profile.json" if rank == 0 else f"profile-rank-{rank}.json")
+
     @property
     def checkpoints(self) -> Path:
         """The folder of ``step-NNNNNN`` folders."""

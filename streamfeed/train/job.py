@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from accelerate.utils import set_seed
 from torch.optim import AdamW, Optimizer
 
+from streamfeed.device.prefetch import DevicePrefetcher
 from streamfeed.errors import ConfigError, StreamfeedError
 from streamfeed.train.atomic import write_file
 from streamfeed.train.attention import check_attention
@@ -58,7 +59,8 @@ class Job:
     run: RunFolder
     accelerator: Accelerator
     together: Together
-    loader: StreamLoader
+    loader: DevicePrefetcher
+    """measures the labels of each batch"""
     model: nn.Module
     loss: Loss
     optimizer: Optimizer
@@ -85,7 +87,7 @@ class Job:
 
     def take(self, batches: Iterator[Batch], count: int) -> Taken:
         """Take ``count`` batches for a step, on all ranks at once; see :meth:`Together.take`."""
-        return self.together.take(self.loader, batches, count, self.loss.count)
+        return self.together.take(self.loader, batches, count)
 
     def step_over(self, batches: Iterator[Batch], rows: int) -> None:
         """Take ``rows`` rows of the stream without training on them."""
@@ -206,6 +208,7 @@ def set_up(
 ) -> Job:
     """Build model and optimizer, put them where ``start`` left them, and open the run folder. A collective.
 
+    ``loader`` is taken from ahead of time from then on, to the device of ``accelerator``.
     The loader is not prepared by Accelerate, which would shard a stream that is sharded already and look ahead.
     """
     set_seed(config.train.seed)
@@ -231,7 +234,8 @@ def set_up(
         seed_rank(together.ranks.number, config.train.seed)
     here = start is not None and start.path.absolute().parent == run.checkpoints.absolute()
     saved = start if here else None
-    return Job(config, run, accelerator, together, loader, model, loss, prepared, position, saved)
+    batches = DevicePrefetcher(loader, accelerator.device, measure=loss.count)
+    return Job(config, run, accelerator, together, batches, model, loss, prepared, position, saved)
 
 
 def _bare(optimizer: Any) -> Optimizer:  # noqa: ANN401 - Accelerate's, or torch's

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+import time
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,14 +13,18 @@ import torch
 
 from streamfeed.errors import StreamfeedError
 from streamfeed.stats import Tally
+from streamfeed.train.atomic import write_file
 from streamfeed.train.metrics import read_metrics
 from streamfeed.train.parallel import norm_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from torch import Tensor
 
+    from streamfeed.loader.bottleneck import Watch
+    from streamfeed.loader.profile import Profile
     from streamfeed.loader.report import Report
     from streamfeed.train.checkpoint import Checkpoint
     from streamfeed.train.evaluate import Evaluation
@@ -27,7 +32,10 @@ if TYPE_CHECKING:
     from streamfeed.train.metrics import Meter, MetricsLog
     from streamfeed.train.progress import Reporter
 
-__all__ = ["Log", "resume_command", "summary_of"]
+__all__ = ["Log", "resume_command", "speed_of", "summary_of", "write_profile"]
+
+TOO_MUCH_PCT = 5.0
+"""Per cent of the time spent waiting for data above which it is said what holds training up."""
 
 
 @dataclass
@@ -37,6 +45,8 @@ class Log:
     metrics: MetricsLog
     reporter: Reporter
     meter: Meter
+    watch: Watch
+    profile: Profile | None = None
     _pending: Callable[[], None] | None = None
     _scored: tuple[int, dict[str, Any]] | None = None
 
@@ -44,6 +54,9 @@ class Log:
         """Note a step; write it out where it is one to log. Reading the loss waits for the device, so not always."""
         step, options = job.position.step, job.config.train
         self.meter.add(labels)
+        if self.profile is not None:
+            begin = int(self.meter.taken * 1e9)
+            self.profile.step(f"step {step}", begin, time.perf_counter_ns() - begin)
         self.reporter.step(step, job.position.tokens)
         self._pending = partial(self._write, job, step, job.position.tokens, loss, norm, rate)
         if step == 1 or step % options.log_every == 0:
@@ -91,10 +104,15 @@ class Log:
             write()
 
     def _write(self, job: Job, step: int, tokens: int, loss: Tensor, norm: Tensor, rate: float) -> None:
-        line = {"step": step, "loss": self.finite(job, loss), "lr": rate, "tokens": tokens, **self.meter.lap()}
+        value, lap = self.finite(job, loss), self.meter.lap()
+        line: dict[str, Any] = {"step": step, "loss": value, "lr": rate, "tokens": tokens, **lap.figures()}
         line["grad_norm"] = float(norm_of(norm))
+        found = self.watch.lap(lap.waited, lap.seconds)
+        slow = line["data_wait_pct"] > TOO_MUCH_PCT
+        if slow:
+            line["bottleneck"] = found.stage
         self.metrics.write(line)
-        self.reporter.figures(line)
+        self.reporter.figures(line, str(found) if slow else "")
 
 
 def _over_ranks(job: Job, value: Tensor) -> Tensor:
@@ -102,6 +120,25 @@ def _over_ranks(job: Job, value: Tensor) -> Tensor:
         return value
     total: Tensor = job.accelerator.reduce(value.to(torch.float64), reduction="sum")
     return total
+
+
+def write_profile(profile: Profile, path: Path) -> str:
+    """Write what was recorded, and say where it is; what cannot be written does not end a run."""
+    try:
+        write_file(path, profile.to_json().decode())
+    except OSError as error:
+        return f"the profile cannot be written to {path}: {error}"
+    lost = f" (the first {len(profile):,} spans; {profile.dropped:,} more were not kept)" if profile.dropped else ""
+    return f"what the data pipeline did when is in {path}{lost}; open it at https://ui.perfetto.dev"
+
+
+def speed_of(meter: Meter, watch: Watch) -> dict[str, Any]:
+    """Return how fast the run was for ``summary.json``, and what held it up; ``watch`` has watched all of it."""
+    speed: dict[str, Any] = dict(meter.total())
+    waited = speed["data_wait_pct"] * speed["seconds"] / 100
+    slow = speed["data_wait_pct"] > TOO_MUCH_PCT
+    speed["bottleneck"] = str(watch.lap(waited, speed["seconds"])) if slow else None
+    return speed
 
 
 def summary_of(job: Job, saved: Checkpoint, ended_by: str) -> dict[str, Any]:

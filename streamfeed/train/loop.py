@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import math
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamfeed.errors import ConfigError, StreamfeedError
+from streamfeed.loader.bottleneck import Watch
 from streamfeed.loader.loader import StreamLoader
+from streamfeed.loader.profile import Profile
 from streamfeed.topology import Ranks
 from streamfeed.train.atomic import write_file
 from streamfeed.train.count import count_steps
 from streamfeed.train.evaluate import Evaluation
 from streamfeed.train.job import Job, rows_to_skip, set_up, settle
-from streamfeed.train.log import Log, resume_command, summary_of
+from streamfeed.train.log import Log, resume_command, speed_of, summary_of, write_profile
 from streamfeed.train.metrics import Meter, MetricsLog
 from streamfeed.train.parallel import make_accelerator
 from streamfeed.train.schedule import DEFAULT_STEPS, Length, learning_rate
@@ -22,6 +25,7 @@ from streamfeed.train.snapshot import Position, read_position
 from streamfeed.train.step import backward, micro_batches
 from streamfeed.train.stop import Stop, Stopped
 from streamfeed.train.together import Together
+from streamfeed.train.trackers import Trackers, make_trackers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +53,8 @@ def train(
     stop = stop or Stop()
     with stop.interruptible():
         # Device, precision, ranks; and where the run stands: at zero, or at a checkpoint.
-        accelerator = make_accelerator(config)
+        trackers = make_trackers(config.train.trackers, run.path, start.step if start else 0)
+        accelerator = make_accelerator(config, trackers)
         ranks = Ranks.find()
         if ranks.number:
             reporter.silence()
@@ -61,6 +66,7 @@ def train(
 
     # The stream, each rank its own rows; and that of held-out data, if any.
     together = Together(ranks, stop)
+    profile = Profile() if config.profile else None
     with stop.interruptible():
         held_out = Evaluation(config, together, accelerator.device) if config.eval.given else nullcontext()
         stream_loader = StreamLoader(
@@ -72,8 +78,9 @@ def train(
             group=ranks.group,
             kept_states=accumulate + 16,
             pad_to_multiple_of=config.loader.pad_to_multiple_of,
+            profile=profile,
         )
-    with held_out as evaluation, stream_loader as loader:
+    with Trackers(accelerator, config) as tracked, held_out as evaluation, stream_loader as loader:
         with stop.interruptible():
             if stream is not None:
                 loader.load_state_dict(stream)
@@ -81,12 +88,12 @@ def train(
             job = set_up(config, run, loader, start, position, accelerator, together)
         length = Length.of(config, position)
         reporter.note(_describe(job, accumulate, length))
-        batches: Iterator[Batch] = iter(()) if job.ended else iter(loader)
+        batches: Iterator[Batch] = iter(()) if job.ended else iter(job.loader)
 
         # Step over rows that the user does not want, learn from the rest, and keep what was learnt.
-        meter = Meter()
-        with MetricsLog(run.metrics if job.first else None) as metrics:
-            log = Log(metrics, reporter, meter)
+        meter, whole = Meter(), Watch(loader)
+        with MetricsLog(run.metrics if job.first else None, partial(tracked.log, meter)) as metrics:
+            log = Log(metrics, reporter, meter, Watch(loader), profile)
             try:
                 if to_skip:
                     reporter.note(f"stepping over {to_skip:,} rows of the stream before step {position.step + 1}")
@@ -103,7 +110,10 @@ def train(
                     f"  {resume_command(job)}"
                 )
                 raise
-        summary = summary_of(job, saved, ended_by) | meter.total() | score
+            finally:
+                if profile is not None:
+                    reporter.note(write_profile(profile, run.profile(ranks.number)))
+        summary = summary_of(job, saved, ended_by) | speed_of(meter, whole) | score
         if job.first:
             write_file(run.summary, json.dumps(summary, indent=1) + "\n")
     return summary

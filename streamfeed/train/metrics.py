@@ -6,7 +6,7 @@ import json
 import os
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from streamfeed.train.atomic import write_file
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["Meter", "MetricsLog", "cut_metrics", "read_metrics"]
+__all__ = ["Lap", "Meter", "MetricsLog", "cut_metrics", "read_metrics"]
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -36,10 +36,14 @@ def cut_metrics(path: Path, step: int) -> int:
 
 
 class MetricsLog:
-    """Appends one JSON line a logged step, flushed at once; ``path`` None keeps nothing (all ranks but the first)."""
+    """Appends one JSON line a logged step, flushed at once; ``path`` None keeps nothing (all ranks but the first).
 
-    def __init__(self, path: Path | None) -> None:
+    ``also`` gets every line that was kept.
+    """
+
+    def __init__(self, path: Path | None, also: Callable[[dict[str, Any]], None] | None = None) -> None:
         self._file = path.open("a", encoding="utf-8") if path is not None else None
+        self._also = also
 
     def __enter__(self) -> Self:
         return self
@@ -53,6 +57,8 @@ class MetricsLog:
         if self._file is not None:
             self._file.write(json.dumps(line) + "\n")
             self._file.flush()
+            if self._also is not None:
+                self._also(line)
 
     def sync(self) -> None:
         """Make what was written survive a power cut, as the checkpoint beside it does."""
@@ -68,8 +74,10 @@ class Meter:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
-        self._total = _Span(clock())
-        self._lap = _Span(clock())
+        self.taken = clock()
+        """when the last wait for data ended"""
+        self._total = Lap(clock())
+        self._lap = Lap(clock())
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -78,7 +86,8 @@ class Meter:
         try:
             yield
         finally:
-            spent = self._clock() - begin
+            self.taken = self._clock()
+            spent = self.taken - begin
             self._total.waited += spent
             self._lap.waited += spent
 
@@ -98,29 +107,31 @@ class Meter:
         self._total.tokens += tokens
         self._lap.tokens += tokens
 
-    def lap(self) -> dict[str, float]:
-        """Return ``tokens_per_s`` and ``data_wait_pct`` since the last lap, and begin a new one."""
-        now = self._clock()
-        figures = self._lap.figures(now)
-        self._lap = _Span(now)
-        del figures["seconds"]
-        return figures
+    def lap(self) -> Lap:
+        """Return the figures since the last lap, and begin a new one."""
+        lap, now = self._lap, self._clock()
+        self._lap = Lap(now)
+        return lap.ended(now)
 
     def total(self) -> dict[str, float]:
         """Return ``seconds``, ``tokens_per_s`` and ``data_wait_pct`` since the start."""
-        return self._total.figures(self._clock())
+        total = self._total.ended(self._clock())
+        return {"seconds": total.seconds, **total.figures()}
 
 
 @dataclass
-class _Span:
+class Lap:
+    """A stretch of training: seconds in all, seconds of it that were spent waiting for data, and tokens trained on."""
+
     start: float
     waited: float = 0.0
     tokens: int = 0
+    seconds: float = 0.0
 
-    def figures(self, now: float) -> dict[str, float]:
-        seconds = max(now - self.start, 1e-9)
-        return {
-            "seconds": seconds,
-            "tokens_per_s": self.tokens / seconds,
-            "data_wait_pct": 100.0 * self.waited / seconds,
-        }
+    def ended(self, now: float) -> Lap:
+        """Return the lap as it ends ``now``."""
+        return replace(self, seconds=max(now - self.start, 1e-9))
+
+    def figures(self) -> dict[str, float]:
+        """Return ``tokens_per_s`` and ``data_wait_pct``."""
+        return {"tokens_per_s": self.tokens / self.seconds, "data_wait_pct": 100.0 * self.waited / self.seconds}

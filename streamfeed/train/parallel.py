@@ -23,6 +23,9 @@ from torch.distributed.checkpoint.state_dict import (
 from streamfeed.errors import ConfigError, StateError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from accelerate.tracking import GeneralTracker
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
@@ -33,7 +36,7 @@ __all__ = ["load_moments", "make_accelerator", "norm_of", "whole_moments", "whol
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
-def make_accelerator(config: RunConfig) -> Accelerator:
+def make_accelerator(config: RunConfig, trackers: Sequence[GeneralTracker] = ()) -> Accelerator:
     """Find the device and the ranks, and choose the precision and how the model is held. A collective.
 
     Raises :class:`~streamfeed.errors.ConfigError` where parts are asked for and there is one rank.
@@ -44,6 +47,7 @@ def make_accelerator(config: RunConfig) -> Accelerator:
     mixed = "no" if precision == "fp32" else precision
     # Without being told so, Accelerate leaves the ranks of a machine without accelerators each to itself.
     options: dict[str, Any] = {"mixed_precision": mixed, "cpu": not torch.accelerator.is_available()}
+    options["log_with"] = list(trackers) or None
     accelerator = _in_parts(options) if config.train.parallel == "fsdp" else Accelerator(**options)
     asked = int(os.environ.get("WORLD_SIZE", "1"))
     if accelerator.num_processes != asked:

@@ -31,6 +31,7 @@ class Reporter:
         self._total = ""
         self._by_tokens = False
         self._unit = "tokens"
+        self._blamed = ""
 
     def __enter__(self) -> Self:
         return self
@@ -74,14 +75,22 @@ class Reporter:
         if self._bar is not None:
             self._bar.update(self._task, completed=tokens if self._by_tokens else step)
 
-    def figures(self, line: dict[str, Any]) -> None:
-        """Show the figures of a logged step."""
+    def figures(self, line: dict[str, Any], bottleneck: str) -> None:
+        """Show the figures of a logged step, and what training waits for, if it does.
+
+        On a terminal that stands above the bar, once for each stage.
+        """
         speed = f"{_count(line['tokens_per_s'])} {self._unit}/s"
-        text = f"loss {line['loss']:.4f}  {speed}  data wait {line['data_wait_pct']:.1f} %"
+        text = f"loss {line['loss']:.4f}  lr {line['lr']:.2e}  {speed}  data wait {line['data_wait_pct']:.1f} %"
         if self._bar is not None:
             self._bar.update(self._task, figures=text)
-        elif self._enabled:
-            self._console.print(f"step {line['step']}{self._total}  {text}", highlight=False)
+            if bottleneck and self._blamed != line["bottleneck"]:
+                self._blamed = line["bottleneck"]
+                self.note(f"step {line['step']}: training waits for data. {bottleneck}")
+        elif bottleneck:
+            self.note(f"step {line['step']}{self._total}  {text}  ({bottleneck})")
+        else:
+            self.note(f"step {line['step']}{self._total}  {text}")
 
     def scored(self, step: int, line: dict[str, Any]) -> None:
         """Show a held-out score."""
@@ -111,6 +120,8 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("data wait", f"{summary['data_wait_pct']:.1f} % of step time"),
         ("checkpoint", str(summary["checkpoint"])),
     ]
+    if summary["bottleneck"]:
+        rows.insert(-1, ("waited for", summary["bottleneck"]))
     if "eval_loss" in summary:
         rows.insert(2, ("held out", _score(summary, summary["unit"])))
     if summary["not_trained_on"]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from streamfeed.train.attention import Batch
     from streamfeed.train.losses import Loss
 
-__all__ = ["backward", "micro_batches", "on_device"]
+__all__ = ["backward", "micro_batches"]
 
 
 def micro_batches(global_batch_size: int, batch_size: int, world: int) -> int:
@@ -38,22 +38,18 @@ def micro_batches(global_batch_size: int, batch_size: int, world: int) -> int:
     return count
 
 
-def on_device(batch: Batch, device: torch.device) -> Batch:
-    """Return ``batch`` on ``device``."""
-    return {name: column.to(device, non_blocking=True) for name, column in batch.items()}
-
-
 def backward(accelerator: Accelerator, model: nn.Module, loss: Loss, micro: Sequence[Batch], labels: int) -> Tensor:
     """Accumulate the gradient of the mean loss over ``labels``, those of all ranks and micro-batches of the step.
 
-    Gradients are exchanged in the last micro-batch only. Returns this rank's part of the mean loss, a scalar.
+    The batches are on the device, which is not waited for: the host goes on to fetch the next ones. Gradients are
+    exchanged in the last micro-batch only. Returns this rank's part of the mean loss, a scalar.
     """
     # DDP averages gradients over ranks; the labels are counted over all ranks already, so undo that division.
     scale = accelerator.num_processes / max(labels, 1)
     total = torch.zeros((), device=accelerator.device)
     for index, batch in enumerate(micro):
         with nullcontext() if index == len(micro) - 1 else accelerator.no_sync(model):
-            summed, _ = loss.summed(model, on_device(batch, accelerator.device))
+            summed, _ = loss.summed(model, batch)
             accelerator.backward(summed * scale)
         total += summed.detach() / max(labels, 1)
     return total

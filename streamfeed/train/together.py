@@ -10,9 +10,9 @@ from streamfeed.errors import RankError
 from streamfeed.train.stop import SIGNALS, Stop, Stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from streamfeed.loader.loader import StreamLoader
+    from streamfeed.device.prefetch import DevicePrefetcher
     from streamfeed.topology import Ranks
     from streamfeed.train.attention import Batch
 
@@ -37,24 +37,28 @@ class Together:
     ranks: Ranks
     stop: Stop
 
-    def take(self, loader: StreamLoader, batches: Iterator[Batch], count: int, labels: Callable[[Batch], int]) -> Taken:
-        """Take ``count`` batches, fewer at the end of a finite stream.
+    def take(self, loader: DevicePrefetcher, batches: Iterator[Batch], count: int) -> Taken:
+        """Take ``count`` of ``batches``, those of ``loader``, fewer at the end of a finite stream.
 
+        The loader has measured their labels on the host, so that the device is not waited for.
         Raises :class:`Stopped` on all ranks when one was asked to stop, also while it waited for data; what it has
         gathered is given up. Raises what the data raised, on the other ranks
         :class:`~streamfeed.errors.RankError`.
         """
         micro: list[Batch] = []
+        labels = 0
         failure: Exception | None = None
         try:
             with self.stop.interruptible():
-                micro = list(itertools.islice(batches, count))
+                for batch in itertools.islice(batches, count):
+                    micro.append(batch)
+                    labels += loader.measured
         except Stopped:
             loader.leave()  # another rank may wait for this one's rows
         except Exception as error:  # noqa: BLE001 - raised below, once the others know
             failure = error
         failed = failure is not None and not isinstance(failure, RankError)
-        said = [sum(labels(batch) for batch in micro), int(failed)]
+        said = [labels, int(failed)]
         said += [int(self.stop.asked == number) for number in SIGNALS]
         total, failures, *stops = self.ranks.sum(said)
         if failed or (failure is not None and not failures and not any(stops)):

@@ -131,7 +131,7 @@ def test_fewer_rows_than_asked_for_is_no_error_and_none_is(
     ("words", "message"),
     [
         (["--rows", "0"], "--rows takes a whole number"),
-        (["--rows"], "--rows takes a whole number"),
+        (["--rows"], "--rows needs a value"),
         (["--data.sed", "1"], "the nearest is --data.seed"),
         ([], "no data is named"),
     ],

@@ -213,3 +213,13 @@ def test_a_signal_in_an_evaluation_leaves_it_on_all_ranks(runs: Runs) -> None:
     accident = {"what": "signal", "where": "evaluation", "count": 1, "rank": 1}
     assert runs.run("asked", 2, 2, accident=accident, **common) == [143, 143], runs.said
     assert max(path.name for path in (runs.folder / "asked/checkpoints").iterdir()) == "step-000003"
+
+
+def test_the_first_rank_alone_imports_a_tracker_and_writes_its_files(runs: Runs) -> None:
+    assert runs.run("tracked", 2, 2, train__max_steps=2) == [0, 0], runs.said
+    assert ["without tensorboard" in said for said in runs.said] == [False, True]
+    (first,) = {path.name.split(".")[-2] for path in (runs.folder / "tracked/tensorboard").iterdir()}
+    assert first.isdigit(), "one process has written"
+    assert runs.run("untracked", 2, 2, train__max_steps=1, train__trackers="none") == [0, 0], runs.said
+    assert all("without tensorboard" in said for said in runs.said)
+    assert not (runs.folder / "untracked/tensorboard").exists()

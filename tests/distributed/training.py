@@ -26,7 +26,9 @@ def run(rank: int, size: int, *, folder: str, words: list[str], accident: dict[s
     if accident is not None and accident.get("rank") in {None, rank}:
         prepare(accident, rank)
     code = main(words)
-    print("exit", code, time.time(), file=sys.stderr)
+    print(
+        "exit", code, time.time(), "with" if "tensorboard" in sys.modules else "without", "tensorboard", file=sys.stderr
+    )
     return code
 
 

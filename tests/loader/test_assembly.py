@@ -92,7 +92,7 @@ def test_a_resume_inside_a_group_is_exact(config: StreamConfig) -> None:
     while batch := take(loader, 1):
         whole += batch
         states.append(json.loads(json.dumps(loader.state_dict())))
-        waiting.append(len(loader._reader._ready) if loader._reader is not None else 0)
+        waiting.append(len(loader._turns._reader._ready) if loader._turns is not None else 0)
     inside = [index for index, count in enumerate(waiting) if 0 < count < MOST_BATCHES]
     assert len(inside) >= MOST_BATCHES
     for index in inside[:: max(1, len(inside) // 5)]:

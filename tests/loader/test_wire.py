@@ -15,11 +15,11 @@ from streamfeed.loader.wire import Header, failure, read_failure
 numbers = st.integers(-(2**63), 2**63 - 1)
 
 
-@given(numbers, numbers, numbers, numbers, st.binary(), numbers, numbers)
+@given(numbers, numbers, numbers, numbers, st.binary(), numbers, st.binary(), st.lists(st.binary(), max_size=3))
 def test_a_header_arrives_as_it_was_sent(
-    slot: int, rows: int, starts: int, nbytes: int, payload: bytes, retries: int, blocked: int
+    slot: int, rows: int, starts: int, nbytes: int, payload: bytes, retries: int, work: bytes, spans: list[bytes]
 ) -> None:
-    header = Header(slot, rows, starts, nbytes, payload, retries, blocked)
+    header = Header(slot, rows, starts, nbytes, payload, retries, work, tuple(spans))
     assert Header.unpack(header.pack()) == header
 
 

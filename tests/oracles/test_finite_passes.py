@@ -180,7 +180,7 @@ def test_the_other_ranks_hear_of_one_that_fails_to_read(tmp_path: Path, tokenize
         iterator = iter(loader)
         for batch in range(10_000):
             if own.number == 1 and batch == 5:
-                loader._reader = replace_next(loader._reader)
+                replace_next(loader._turns)
             try:
                 next(iterator)
             except (RankError, CorruptShardError) as error:
@@ -212,11 +212,10 @@ def spent(states: tuple[bytes, ...]) -> None:
     raise BudgetError("4 skipped: more than skip_budget=3")
 
 
-def replace_next(reader: Any) -> Any:
-    """Make a reader fail as on a shard that ends in the middle."""
+def replace_next(turns: Any) -> None:
+    """Make a loader fail as on a shard that ends in the middle."""
 
     def fails() -> None:
         raise CorruptShardError("b.parquet", "byte 4096", "the file ends here")
 
-    reader.next = fails
-    return reader
+    turns._reader.next = fails

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
 
+from streamfeed.encode.proof import Verdict
 from streamfeed.encode.tokenizer import TokenizerSpec
+from streamfeed.loader.flow import Flow
 from streamfeed.loader.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from streamfeed.config import StreamConfig
+    from streamfeed.loader.profile import Profile
 
 ROWS_OF_AN_EPOCH = 42
 VOCABULARY = 64
@@ -35,8 +39,11 @@ class FakeLoader:
         group: Any = None,
         kept_states: int = 0,
         pad_to_multiple_of: int | None = None,
+        profile: Profile | None = None,
     ) -> None:
-        self._config = config
+        self._config = self.config = config
+        self.num_workers, self.rank = num_workers, rank or 0
+        self.plan, self.verdict = SimpleNamespace(lanes=1), Verdict("huggingface", "there is no text")
         self._size = self.batch_size = batch_size
         self.world_size = world_size or 1
         self._row = 0
@@ -51,6 +58,10 @@ class FakeLoader:
             FakeLoader.handed_out.extend(rows)
             yield collate([row(g, self._config.seq_len, empty=end is not None and g >= end) for g in rows])
 
+    @property
+    def batches(self) -> int:
+        return (self._row - self._loaded) // self._size
+
     def reset(self) -> None:
         self._row = self._loaded = 0
 
@@ -59,6 +70,9 @@ class FakeLoader:
 
     def report(self) -> Report:
         return Report()
+
+    def flow(self) -> Flow:
+        return Flow()
 
     def state_dict(self, batches: int | None = None) -> dict[str, Any]:
         return {"rows": self._row if batches is None else self._loaded + batches * self._size}

@@ -89,7 +89,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_over(monkeypatch: pytes
 def test_the_run_folder_holds_what_it_promises() -> None:
     summary = run("one")
     assert sorted(path.name for path in Path("one").iterdir()) == [
-        "checkpoints", "config.yaml", "metrics.jsonl", "summary.json",
+        "checkpoints", "config.yaml", "metrics.jsonl", "summary.json", "tensorboard",
     ]  # fmt: skip
     line = read_metrics(Path("one/metrics.jsonl"))[-1]
     assert {"step", "loss", "lr", "tokens", "tokens_per_s", "data_wait_pct"} <= set(line)

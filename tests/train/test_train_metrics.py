@@ -42,8 +42,8 @@ def test_waiting_is_measured_against_all_time_of_the_lap_and_of_the_run() -> Non
         now += 1.0
     now += 3.0
     meter.add(400)
-    assert meter.lap() == {"tokens_per_s": 100.0, "data_wait_pct": 25.0}
+    assert meter.lap().figures() == {"tokens_per_s": 100.0, "data_wait_pct": 25.0}
     now += 4.0
     meter.add(40)
-    assert meter.lap() == {"tokens_per_s": 10.0, "data_wait_pct": 0.0}
+    assert meter.lap().figures() == {"tokens_per_s": 10.0, "data_wait_pct": 0.0}
     assert meter.total() == pytest.approx({"seconds": 8.0, "tokens_per_s": 55.0, "data_wait_pct": 12.5})

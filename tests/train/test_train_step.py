@@ -11,11 +11,14 @@ from accelerate import Accelerator
 from streamfeed.encode.tokenizer import TokenizerSpec
 from streamfeed.errors import ConfigError
 from streamfeed.objectives import Lm
+from streamfeed.topology import Ranks
 from streamfeed.train.config import ModelConfig
 from streamfeed.train.job import rows_to_skip
 from streamfeed.train.losses import CausalLoss, make_loss
 from streamfeed.train.model import build_model, check_fits, parameter_groups
 from streamfeed.train.step import backward, micro_batches
+from streamfeed.train.stop import Stop
+from streamfeed.train.together import Together
 from tests.train.fake_stream import VOCABULARY, collate, row
 
 TINY = ModelConfig(hidden_size=16, num_layers=2, num_heads=2, intermediate_size=32)
@@ -124,3 +127,16 @@ def test_skip_rows_is_a_total_so_that_the_same_flag_never_skips_twice() -> None:
         rows_to_skip(8, 64, 8)
     with pytest.raises(ConfigError, match="not whole batches of 8 rows; the nearest that is: 64 or 72"):
         rows_to_skip(67, 0, 8)
+
+
+def test_the_labels_of_a_step_are_those_measured_on_the_host_and_no_batch_is_looked_at() -> None:
+    class Measured:
+        measured = 0
+
+        def __iter__(self) -> Any:
+            for self.measured in (5, 0, 7):
+                yield object()
+
+    loader: Any = Measured()
+    taken = Together(Ranks(0, 1), Stop()).take(loader, iter(loader), 4)
+    assert (len(taken.batches), taken.labels) == (3, 12)
