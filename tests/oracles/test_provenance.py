@@ -6,14 +6,14 @@ import tempfile
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamfeed import HoldOut, Source, merge_states
+from streamfeed import HoldOut, Source, StreamLoader, merge_states
 from streamfeed.dataset.origins import Ledgers, PieceOrigin, RowOrigins, Telling, Told
 from streamfeed.lane.lane import Lane
 from streamfeed.lane.origins import RECORD
@@ -195,6 +195,15 @@ def test_every_topology_and_every_resume_names_the_same_records(packing: str, tm
         assert min(found) >= 42
         for number, (_, pieces) in found.items():
             assert [_bare(piece) for piece in pieces] == [_bare(piece) for piece in reference[number]]
+
+
+@pytest.mark.processes
+def test_worker_processes_tell_the_same(tmp_path: Path, tokenizer: Any) -> None:
+    corpus(tmp_path, "parquet", [40, 25, 31, 8], words=30)
+    config = stream(tmp_path, "parquet", tokenizer, epochs=1)  # workers know nothing of small packing windows
+    expected = numbered_rows(take_traced(traced(config, 5)))
+    with StreamLoader(config, 5, num_workers=2, cache_dir=CACHE, provenance=True) as loader:
+        assert numbered_rows(cast("list[TracedBatch]", list(loader))) == expected
 
 
 def _bare(piece: Any) -> Any:
