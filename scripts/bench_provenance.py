@@ -1,10 +1,10 @@
-"""What provenance costs: tokens per second of a loader with it and without, in interleaved pairs.
+"""What provenance costs: the time of a loader with it beside one without, over the same batches, in interleaved pairs.
 
-    python scripts/bench_provenance.py                    # the corpus of scripts/bench.py, nine pairs
+    python scripts/bench_provenance.py                    # the corpus of scripts/bench.py
     python scripts/bench_provenance.py --packing best_fit --sources 3
 
-Both loaders stream the same rows in one process, in turns of ``--batches`` batches; the order within a pair alternates.
-Printed is the median of the pairs' ratios, and the least and the largest. Without workers (the default) all is done in
+Both loaders are open at once and hand out the same rows in turns of ``--batches`` batches, each first in turn.
+Printed are the ratio of the sums, and the quartiles of the pairs' ratios. Without workers (the default) all is done in
 this process and its CPU time counts, which other load on the machine changes little; with workers it is the wall clock.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import torch
 
@@ -30,8 +30,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path.home() / ".cache" / "streamfeed" / "bench")
     parser.add_argument("--workers", type=int, default=0)
-    parser.add_argument("--pairs", type=int, default=9)
-    parser.add_argument("--batches", type=int, default=300)
+    parser.add_argument("--pairs", type=int, default=60)
+    parser.add_argument("--batches", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--seq-len", type=int, default=2048)
     parser.add_argument("--packing", default="concat")
@@ -39,33 +39,37 @@ def main() -> None:
     arguments = parser.parse_args()
     if not (arguments.folder / "done").exists():
         sys.exit(f"there is no corpus in {arguments.folder}: run scripts/bench.py first, which makes it")
-    pairs = [pair(arguments, turn) for turn in range(arguments.pairs)]
-    ratios = sorted(traced / plain for plain, traced in pairs)
-    plain, traced = (statistics.median(column) / 1e6 for column in zip(*pairs, strict=True))
+    clock = time.perf_counter if arguments.workers else time.process_time
+    with loader_for(arguments, provenance=False) as plain, loader_for(arguments, provenance=True) as traced:
+        feeds = iter(plain), iter(traced)
+        for feed in feeds:
+            spent(feed, 3 * arguments.batches, clock)  # the first windows
+        pairs = [pair(feeds, arguments.batches, clock, turn) for turn in range(arguments.pairs)]
+    without, with_it = (sum(column) for column in zip(*pairs, strict=True))
+    quartiles = statistics.quantiles(b / a for a, b in pairs)
+    tokens = arguments.pairs * arguments.batches * arguments.batch_size * arguments.seq_len
     sys.stdout.write(
-        f"{arguments.packing}, {arguments.sources} source(s), {arguments.workers} workers, {len(pairs)} pairs: "
-        f"{plain:.2f} M tokens/s without, {traced:.2f} with; ratio {statistics.median(ratios):.3f} "
-        f"(from {ratios[0]:.3f} to {ratios[-1]:.3f})\n"
+        f"{arguments.packing}, {arguments.sources} source(s), {arguments.workers} workers: "
+        f"{tokens / without / 1e6:.2f} M tokens/s without, {tokens / with_it / 1e6:.2f} with; "
+        f"{with_it / without - 1:+.1%} time (pairs: {', '.join(f'{one - 1:+.1%}' for one in quartiles)})\n"
     )
 
 
-def pair(arguments: argparse.Namespace, turn: int) -> tuple[float, float]:
-    """Return the tokens per second without and with provenance; which comes first alternates."""
-    rates = {}
-    for provenance in (False, True) if turn % 2 else (True, False):
-        with loader_for(arguments, provenance=provenance) as loader:
-            batches = iter(loader)
-            next(batches)
-            clock = time.perf_counter if arguments.workers else time.process_time
-            rates[provenance] = rate(batches, arguments.batches, clock)
-    return rates[False], rates[True]
+def pair(
+    feeds: Sequence[Iterator[dict[str, torch.Tensor]]], batches: int, clock: Callable[[], float], turn: int
+) -> tuple[float, float]:
+    """Return the seconds without and with provenance; which comes first alternates."""
+    if turn % 2:
+        second = spent(feeds[1], batches, clock)
+        return spent(feeds[0], batches, clock), second
+    return spent(feeds[0], batches, clock), spent(feeds[1], batches, clock)
 
 
-def rate(batches: Iterator[dict[str, torch.Tensor]], count: int, clock: Callable[[], float]) -> float:
-    began, tokens = clock(), 0
-    for batch in islice(batches, count):
-        tokens += batch["input_ids"].numel()
-    return tokens / (clock() - began)
+def spent(feed: Iterator[dict[str, torch.Tensor]], count: int, clock: Callable[[], float]) -> float:
+    began = clock()
+    for _ in islice(feed, count):
+        pass
+    return clock() - began
 
 
 def loader_for(arguments: argparse.Namespace, *, provenance: bool) -> StreamLoader:

@@ -217,7 +217,7 @@ class Host:
             with self._stages.send.busy:
                 taken.write(buffers, place)
                 if self._telling is not None:
-                    self._telling.take(feed.lane.number, taken.block.begin, place, taken.packed.ids.spans(taken.rows))
+                    self._telling.take(feed.lane.number, taken.block, taken.rows, place)
             row = taken.starts // taken.packed.width
             row *= stride * self._seq_len - taken.packed.width  # how much further a row is from the one before it
             row += taken.starts + first * self._seq_len

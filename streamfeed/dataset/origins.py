@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import pickle
 import struct
-from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from streamfeed.lane.lane import Lane
+    from streamfeed.lane.lane import Block, Lane
     from streamfeed.lane.origins import Fed, Table
     from streamfeed.lane.pack import Spans
 
@@ -51,9 +50,10 @@ class Telling:
         self._lanes = lanes
         self._takes: list[_Take] = []
 
-    def take(self, lane: int, begin: int, place: range, spans: Spans) -> None:
-        """Note that rows ``place`` of the message are of a block of ``lane`` that ``begin`` tokens lie before."""
-        self._takes.append((lane, begin, place.start, place.step, len(place), spans))
+    def take(self, lane: int, block: Block, rows: range, place: range) -> None:
+        """Note that rows ``place`` of the message are ``rows`` of a block of ``lane``."""
+        spans = block.packed.ids.spans(rows)
+        self._takes.append((lane, block.begin, place.start, place.step, len(place), spans))
 
     def told(self) -> Told:
         """Return it, and begin anew."""
@@ -75,39 +75,56 @@ class PieceOrigin(NamedTuple):
     records: list[list[int]]
 
 
-_Entry = tuple[int, int, int, "Table"]
-"""What was fed: its first token and the one behind its last, of the lane; token of the table; the table."""
+class _Part(NamedTuple):
+    """What a lane's packer was fed from its token ``begin`` to ``end - 1``, as it was told at once.
+
+    ``tables`` are the newest of every source before that.
+    """
+
+    begin: int
+    end: int
+    fed: Fed
+    tables: dict[int, Table]
+
+    def runs(self) -> Iterator[tuple[int, int, int, Table]]:
+        """Yield each run's first token and the one behind its last, of the lane; the first one's number in a table."""
+        numbers, new = self.fed
+        tables, told = dict(self.tables), iter(new)
+        for begin, end, at, source in zip(*[iter(numbers)] * 4, strict=True):
+            if source < 0:
+                own, table = next(told)
+                tables[own] = table
+            yield begin, end, at, tables[max(source, ~source)]
 
 
 class Ledgers:
     """What the packers of some lanes were fed, by lane, as far back as rows to come need it; built from messages."""
 
     def __init__(self) -> None:
-        self._fed: dict[int, list[_Entry]] = {}
-        self._tables: dict[tuple[int, int], Table] = {}
+        self._fed: dict[int, list[_Part]] = {}
+        self._tables: dict[int, dict[int, Table]] = {}
 
     def read(self, told: Told) -> RowOrigins:
         """Take what the next message tells; return where its rows come from."""
-        for lane, (numbers, new) in told.news:
-            entries, tables = self._fed.setdefault(lane, []), iter(new)
-            for begin, end, at, source in zip(*[iter(numbers)] * 4, strict=True):
-                if source < 0:
-                    self._tables[lane, ~source] = next(tables)
-                entries.append((begin, end, at, self._tables[lane, max(source, ~source)]))
+        for lane, fed in told.news:
+            numbers, new = fed
+            tables = self._tables.get(lane, {})
+            self._fed.setdefault(lane, []).append(_Part(numbers[0], numbers[-3], fed, tables))
+            self._tables[lane] = {**tables, **dict(new)} if new else tables
         lows: dict[int, int] = {}
         for lane, low, *_ in told.takes:
             lows.setdefault(lane, low)
         for lane, low in lows.items():
-            entries = self._fed[lane]
-            if entries[0][1] <= low:  # a new list: rows of earlier messages still hold the old one
-                self._fed[lane] = [entry for entry in entries if entry[1] > low]
+            parts = self._fed[lane]
+            if parts[0].end <= low:  # a new list: rows of earlier messages still hold the old one
+                self._fed[lane] = [part for part in parts if part.end > low]
         return RowOrigins(told.takes, {lane: self._fed[lane] for lane in lows})
 
 
 class RowOrigins:
     """Where the rows of one message come from."""
 
-    def __init__(self, takes: Sequence[_Take], fed: dict[int, list[_Entry]]) -> None:
+    def __init__(self, takes: Sequence[_Take], fed: dict[int, list[_Part]]) -> None:
         self._takes = takes
         self._fed = fed
 
@@ -138,22 +155,26 @@ def _of_row(row: int, spans: Spans) -> Sequence[tuple[int, int]]:
     return [(begin, end) for begin, end, number in zip(begins, ends, more, strict=True) if number == row]
 
 
-def _cut(entries: Sequence[_Entry], begin: int, end: int, column: int) -> Iterator[PieceOrigin]:
+def _cut(parts: Sequence[_Part], begin: int, end: int, column: int) -> Iterator[PieceOrigin]:
     """Cut tokens ``begin`` to ``end - 1`` of a lane, which lie from ``column`` on, where samples begin."""
-    index = bisect_right(entries, begin, key=lambda entry: entry[0]) - 1
-    while begin < end:
-        first, behind, at, table = entries[index]
-        stop = min(end, behind)
-        sample = int(table.offsets.searchsorted(begin - first + at, side="right")) - 1
-        while begin < stop:
-            start = first - at + int(table.offsets[sample])
-            cut = min(stop, first - at + int(table.offsets[sample + 1]))
-            if cut > begin:  # or it has no tokens
-                yield PieceOrigin(column, column + cut - begin, begin - start, *_made_of(table, sample))
-                column += cut - begin
-                begin = cut
-            sample += 1
-        index += 1
+    for part in parts:
+        if part.begin >= end:
+            return
+        if part.end <= begin:
+            continue
+        for first, behind, at, table in part.runs():
+            stop = min(end, behind)
+            if begin >= stop:
+                continue
+            sample = int(table.offsets.searchsorted(begin - first + at, side="right")) - 1
+            while begin < stop:
+                start = first - at + int(table.offsets[sample])
+                cut = min(stop, first - at + int(table.offsets[sample + 1]))
+                if cut > begin:  # or it has no tokens
+                    yield PieceOrigin(column, column + cut - begin, begin - start, *_made_of(table, sample))
+                    column += cut - begin
+                    begin = cut
+                sample += 1
 
 
 def _made_of(table: Table, sample: int) -> tuple[int, list[list[int]]]:

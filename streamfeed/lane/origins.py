@@ -98,8 +98,8 @@ class Table(NamedTuple):
         return cls(offsets, records, None if batched else origins.document, origins.sample)
 
 
-Fed = tuple[list[int], list[Table]]
-"""Runs that were fed to a packer: four numbers of each, and the tables that were not told before.
+Fed = tuple[list[int], list[tuple[int, Table]]]
+"""Runs that were fed to a packer: four numbers of each, and the tables that were not told before, with their sources.
 
 A run's tokens begin behind so many others of the lane, and end behind so many; the first is this token of the newest
 table of its source; and the source's number, or its complement where that table is the next of those told."""
@@ -109,34 +109,35 @@ class Ledger:
     """What a lane's packer was fed, as it is to be told, and how much of it is in rows."""
 
     def __init__(self) -> None:
-        self._news: list[int] = []  # flat: a tuple for each would keep the garbage collector busy
-        self._new: list[Table] = []
+        # Flat: of a mixture there is a run for every document, and a tuple for each keeps the garbage collector busy.
+        self._numbers: list[int] = []
+        self._new: list[tuple[int, Table]] = []
         self._tables: dict[int, Table] = {}
         self._fed = 0
         self._packed = 0
 
     def feed(self, run: Run) -> None:
         """Note a run, before the packer gets it."""
-        tokens, table, begin = len(run.ids), run.table, self._fed
-        if not tokens:
+        begin, source, table = self._fed, run.source, run.table
+        self._fed = end = begin + len(run.ids)
+        if end == begin:
+            return
+        if self._tables.get(source) is table:
+            self._numbers += (begin, end, run.at, source)
             return
         assert table is not None
-        self._fed = begin + tokens
-        source = run.source
-        if self._tables.get(source) is not table:
-            self._tables[source] = table
-            self._new.append(table)
-            source = ~source
-        self._news += (begin, self._fed, run.at, source)
+        self._tables[source] = table
+        self._new.append((source, table))
+        self._numbers += (begin, end, run.at, ~source)
 
     def pack(self, packed: Packed) -> int:
         """Return how many tokens of the lane lie before the rows ``packed``, which are the next."""
         begin = self._packed
-        self._packed += packed.ids.tokens
+        self._packed = begin + packed.ids.tokens
         return begin
 
     def tell(self) -> Fed:
         """Return what was fed since this was asked last."""
-        news = self._news, self._new
-        self._news, self._new = [], []
+        news = self._numbers, self._new
+        self._numbers, self._new = [], []
         return news

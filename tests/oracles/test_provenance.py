@@ -265,7 +265,7 @@ def test_any_rows_of_any_blocks_are_cut_where_their_samples_begin(
         before: tuple[RowOrigins, dict[int, list[int]]] | None = None
         for block in _blocks(lane):
             rows = range(data.draw(st.integers(0, len(block) - 1)), len(block), data.draw(st.integers(1, 3)))
-            telling.take(0, block.begin, range(1, 2 * len(rows), 2), block.packed.ids.spans(rows))
+            telling.take(0, block, rows, range(1, 2 * len(rows), 2))
             _, told = Told.split(telling.told().behind(b"states"))
             now = ledgers.read(told), {2 * i + 1: block_rows(block)[row] for i, row in enumerate(rows)}
             for origins, ids in (now, before or now):
