@@ -6,9 +6,9 @@ import json
 import logging
 import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamfeed.cli.trace_flags import Asked, asked_of
 from streamfeed.errors import ConfigError, StreamfeedError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streamfeed.train.folders import RunFolder
     from streamfeed.train.steps import Stretch
 
-__all__ = ["Asked", "Traced", "main", "trace"]
+__all__ = ["Traced", "main", "trace"]
 
 _USAGE = """usage: streamfeed trace RUN_FOLDER (--step N | --steps A:B) [--rank R [--ranks N]] [--find TEXT] [--records]
                         [--json] [--data.* FLAGS]
@@ -36,20 +36,6 @@ checkpoint before, or from the beginning of the stream. Nothing of it was logged
 --json      for a program
 What a run does not save (storage options, signed URLs) is given again, by the flags of training.
 """
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What is to be traced: steps ``first`` to ``last``, of one rank if any, pieces with ``find``."""
-
-    run: Path
-    first: int
-    last: int
-    rank: int | None = None
-    ranks: int | None = None
-    find: str | None = None
-    records: bool = False
-    as_json: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
     handler.setLevel(logging.WARNING)
     logger.addHandler(handler)
     try:
-        asked, words = _own_flags(argv)
+        asked, words = asked_of(argv)
         found = trace(asked, words)
         some = _as_json(found, asked) if asked.as_json else _shown(found, asked)
     except StreamfeedError as error:
@@ -248,54 +234,3 @@ def _shown(found: Iterator[Traced], asked: Asked) -> bool:
     if not some:
         sys.stderr.write(f"no piece of steps {asked.first} to {asked.last} has this text\n")
     return some
-
-
-def _own_flags(argv: Sequence[str]) -> tuple[Asked, list[str]]:
-    """Take the command's own flags, and the folder, out of the words; the rest is training's."""
-    values: dict[str, str] = {}
-    switches: set[str] = set()
-    rest: list[str] = []
-    run: str | None = None
-    words = iter(argv)
-    for word in words:
-        name, equals, value = word.partition("=")
-        if word in ("--json", "--records"):
-            switches.add(word)
-        elif name in ("--step", "--steps", "--rank", "--ranks", "--find"):
-            values[name] = value if equals else next(words, "")
-        elif run is None and not rest and not word.startswith("--"):
-            run = word
-        else:
-            rest.append(word)
-    if run is None:
-        raise ConfigError("name the run folder first, as in: streamfeed trace runs/web --step 1200")
-    if "--find" in values and not values["--find"]:
-        raise ConfigError("--find takes the text to be found")
-    first, last = _steps(values)
-    rank, ranks = (_number(name, values[name], least) if name in values else None for name, least in _LEAST)
-    if rank is not None and ranks is not None and rank >= ranks:
-        raise ConfigError(f"there is no rank {rank} of {ranks}; the first is 0")
-    asked = Asked(Path(run), first, last, rank, ranks, values.get("--find"), "--records" in switches)
-    return replace(asked, as_json="--json" in switches), rest
-
-
-_LEAST = (("--rank", 0), ("--ranks", 1))
-
-
-def _steps(values: dict[str, str]) -> tuple[int, int]:
-    if ("--step" in values) == ("--steps" in values):
-        raise ConfigError("give --step N, or --steps A:B for steps A to B")
-    if "--step" in values:
-        step = _number("--step", values["--step"], 1)
-        return step, step
-    begin, colon, end = values["--steps"].partition(":")
-    first, last = _number("--steps", begin, 1), _number("--steps", end if colon else begin, 1)
-    if last < first:
-        raise ConfigError(f"--steps {first}:{last} is empty: steps A to B are those from A on, up to and with B")
-    return first, last
-
-
-def _number(name: str, text: str, least: int) -> int:
-    if not text.isdecimal() or int(text) < least:
-        raise ConfigError(f"{name} takes a whole number of at least {least}, got {text!r}")
-    return int(text)

@@ -11,6 +11,7 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from streamfeed.cli.own_flags import take_own, whole_number
 from streamfeed.errors import ConfigError, StreamfeedError
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ place and gone on from its state by the next. All rows, and the hashes that stat
 where they are not, naming shard and record of the first row that differs. --seed draws other places. The settings are
 those of training: streamfeed train --help
 """
+
+
+_FLAGS = {"--batches": "100", "--seed": "0"}
 
 
 @dataclass(frozen=True)
@@ -56,9 +60,14 @@ def main(argv: Sequence[str]) -> int:
     handler.setLevel(logging.ERROR)  # that ranks do not divide lanes is meant here
     logger.addHandler(handler)
     try:
-        batches, seed, as_json, words = _own_flags(argv)
-        say = _silent if as_json else _say
-        verdict = verify_stream(parse(Arguments.split(words)), batches, seed=seed, say=say)
+        own, switches, words = take_own(argv, _FLAGS, ["--json"])
+        as_json = "--json" in switches
+        verdict = verify_stream(
+            parse(Arguments.split(words)),
+            whole_number("--batches", own["--batches"], 1),
+            seed=whole_number("--seed", own["--seed"], 0),
+            say=_silent if as_json else _say,
+        )
     except StreamfeedError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2 if isinstance(error, ConfigError) else 1
@@ -119,23 +128,3 @@ def _say(line: str) -> None:
 
 def _silent(line: str) -> None:
     del line
-
-
-def _own_flags(argv: Sequence[str]) -> tuple[int, int, bool, list[str]]:
-    """Take ``--batches``, ``--seed`` and ``--json`` out of the words; the rest is training's."""
-    values = {"--batches": "100", "--seed": "0"}
-    as_json = False
-    rest: list[str] = []
-    words = iter(argv)
-    for word in words:
-        name, equals, value = word.partition("=")
-        if word == "--json":
-            as_json = True
-        elif name in values:
-            values[name] = value if equals else next(words, "")
-        else:
-            rest.append(word)
-    for name, least in (("--batches", 1), ("--seed", 0)):
-        if not values[name].isdecimal() or int(values[name]) < least:
-            raise ConfigError(f"{name} takes a whole number of at least {least}, got {values[name]!r}")
-    return int(values["--batches"]), int(values["--seed"]), as_json, rest

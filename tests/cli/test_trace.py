@@ -13,7 +13,8 @@ from rich.console import Console
 from streamfeed.cli.main import main
 from streamfeed.cli.search import Search
 from streamfeed.cli.shown_trace import show
-from streamfeed.cli.trace import Asked, Traced, trace
+from streamfeed.cli.trace import Traced, trace
+from streamfeed.cli.trace_flags import Asked
 from streamfeed.errors import ConfigError, StateError
 from streamfeed.lane import lane
 from streamfeed.loader.provenance import Piece
@@ -165,30 +166,33 @@ def test_a_text_is_found_in_the_steps_that_were_given_it(
     assert list(trace(Asked(run.path, 1, 12, find=absent))) == []
 
 
-def test_a_byte_range_is_told_by_its_byte_and_records_are_read_again(
-    tmp_path: Path, tokenizer_folder: Path, texts: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("kind", ["jsonl", "tar", "parquet", "jsonl.zst"])
+def test_byte_ranges_are_told_by_their_byte_and_records_are_read_again(
+    kind: str, tmp_path: Path, tokenizer_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert texts
     some = [text or "" for text in texts_with_ids(900, words=200)]
-    (path,) = write_corpus("jsonl", tmp_path / "a", some)
-    for old in (tmp_path / "a").glob("*.parquet"):
-        old.unlink()
+    (path,) = write_corpus(kind, tmp_path / "a", some, parts=8)
     config = config_for(tmp_path, tokenizer_folder, f"--data.sources=[{{uri: {path}}}]")
     FakeRun(tmp_path / "run", config, batch=4).train(3, ranks=1)
     assert main(["trace", str(tmp_path / "run"), "--steps", "1:3", "--json", "--records"]) == 0
     found = json.loads(capsys.readouterr().out)
-    records = [
-        record
-        for step in found["steps"]
-        for row in step["rows"]
-        for piece in row["pieces"]
-        for record in piece["records"]
-    ]
+    rows = [row for step in found["steps"] for row in step["rows"]]
+    records = [record for row in rows for piece in row["pieces"] for record in piece["records"]]
+    assert {record["value"] for record in records} <= set(some)
     data = path.read_bytes()
+    if kind == "jsonl.zst":
+        assert all((record["unit"], record["byte"]) == (None, None) for record in records)
+        assert all(record["value"] == some[record["record"]] for record in records)
+        return
     assert len({tuple(record["unit"]) for record in records}) == 4
     for record in records:
-        line = json.loads(data[record["byte"] : data.index(b"\n", record["byte"])])
-        assert line["text"] == record["value"] == some[line["id"]]
+        if kind == "jsonl":
+            line = json.loads(data[record["byte"] : data.index(b"\n", record["byte"])])
+            assert line["text"] == record["value"] == some[line["id"]]
+        elif kind == "tar":
+            assert data[record["byte"] :].startswith(f"{some.index(record['value']):08}.txt".encode())
+        else:
+            assert record["byte"] is None
 
 
 def test_people_see_where_each_piece_comes_from(
@@ -258,7 +262,8 @@ def test_what_a_text_is_cut_into_comes_in_any_order() -> None:
         (["run", "--step", "0"], "--step takes a whole number of at least 1"),
         (["run", "--steps", "4:2"], "--steps 4:2 is empty"),
         (["run", "--step", "1", "--rank", "2", "--ranks", "2"], "there is no rank 2 of 2"),
-        (["run", "--step", "1", "--find"], "--find takes the text"),
+        (["run", "--step", "1", "--find"], "--find needs a value"),
+        (["run", "--step", "1", "--find="], "--find takes the text"),
     ],
 )
 def test_words_that_cannot_work_exit_with_2(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

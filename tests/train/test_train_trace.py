@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tokenizers import Tokenizer
 
-from streamfeed.cli.trace import Asked, trace
+from streamfeed.cli.trace import trace
+from streamfeed.cli.trace_flags import Asked
 from streamfeed.loader.loader import StreamLoader
 from streamfeed.train import loop
 from streamfeed.train.cli import main
