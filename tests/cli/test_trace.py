@@ -184,7 +184,7 @@ def test_byte_ranges_are_told_by_their_byte_and_records_are_read_again(
         assert all((record["unit"], record["byte"]) == (None, None) for record in records)
         assert all(record["value"] == some[record["record"]] for record in records)
         return
-    assert len({tuple(record["unit"]) for record in records}) == 4
+    assert len({tuple(record["unit"]) for record in records}) > 1
     for record in records:
         if kind == "jsonl":
             line = json.loads(data[record["byte"] : data.index(b"\n", record["byte"])])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from streamfeed.cli.relay import Leg, Relay
 from streamfeed.cli.verify_stream import main, verify_stream
 from streamfeed.formats.plain import PlainLines
 from streamfeed.train.flags import Arguments, parse
@@ -168,3 +169,22 @@ def test_settings_that_cannot_work_exit_with_2(
     assert main(words) == 2
     assert message in capsys.readouterr().err
     assert main(["--help"]) == 0
+
+
+@pytest.mark.usefixtures("_in_process")
+def test_a_hash_in_a_later_state_that_is_another_is_a_fault(
+    tmp_path: Path, tokenizer_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus(tmp_path)
+    plain = Relay._read
+
+    def read(self: Relay, leg: Leg, state: dict[str, Any]) -> Any:
+        behind, rows = plain(self, leg, state)
+        for lane in behind["lanes"].values():
+            lane["chain"] = f"{int(lane['chain'], 16) ^ 1:016x}"
+        return behind, rows
+
+    monkeypatch.setattr(Relay, "_read", read)
+    verdict = verify_stream(config_for(tmp_path, tokenizer_folder), 24)
+    assert verdict.fault is not None
+    assert "the hash of the first " in verdict.fault.words()
