@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from streamfeed.cli.own_flags import take_own
+from streamfeed.cli.trace_flags import asked_of
 from streamfeed.train.flags import Arguments, parse
 from tests.corpora import texts_with_ids, write_corpus, write_records
 from tests.streams import CACHE
@@ -130,6 +131,17 @@ def test_the_flags_of_bench_are_flags(tmp_path: Path, monkeypatch: pytest.Monkey
         own, _, rest = take_own(shlex.split(words), {"--workers": "", "--step-ms": ""})
         assert any(own.values())
         settings_of(rest).check()
+
+
+def test_the_flags_of_trace_and_of_verifying_a_stream_are_flags() -> None:
+    found = [asked_of(shlex.split(words)) for words in re.findall(r"^streamfeed trace (.*?) +#", README, re.MULTILINE)]
+    assert [(one.first, one.last, one.find, rest) for one, rest in found] == [
+        (1200, 1200, None, []),
+        (1000, 1300, "lorem ipsum", []),
+    ]
+    (words,) = re.findall(r"^streamfeed verify (--config .*?) +#", README, re.MULTILINE)
+    own, _, rest = take_own(shlex.split(words), {"--batches": "100"})
+    assert (own, rest) == ({"--batches": "200"}, ["--config", "mixture.yaml"])
 
 
 def test_the_yaml_is_a_config_of_the_main_job(tmp_path: Path) -> None:

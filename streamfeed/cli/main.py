@@ -38,6 +38,12 @@ def _inspect(words: Sequence[str]) -> int:
     return inspect(words)
 
 
+def _trace(words: Sequence[str]) -> int:
+    from streamfeed.cli.trace import main as trace
+
+    return trace(words)
+
+
 def _bench(words: Sequence[str]) -> int:
     from streamfeed.cli.bench import main as bench
 
@@ -57,6 +63,10 @@ def _index(words: Sequence[str]) -> int:
 
 
 def _verify(words: Sequence[str]) -> int:
+    if any(word.partition("=")[0] == "--config" for word in words):
+        from streamfeed.cli.verify_stream import main as verify_stream
+
+        return verify_stream(words)
     from streamfeed.cli.shards import verify
 
     return verify(words)
@@ -70,8 +80,9 @@ def _usage() -> str:
 _COMMANDS: dict[str, tuple[str, Callable[[Sequence[str]], int]]] = {
     "train": ("train a language model or a classifier on a stream; without flags: the demo", _train),
     "inspect": ("show what the first rows of a stream decode to, without a model", _inspect),
+    "trace": ("show which records the rows of a step were made of, without a log of them", _trace),
     "bench": ("measure how fast a stream is, what each stage costs, and whether a GPU would wait for it", _bench),
     "convert": ("convert shards into shards of another format, exactly", _convert),
     "index": ("write the manifest of shards that are there already", _index),
-    "verify": ("hold shards against their manifest", _verify),
+    "verify": ("hold shards against their manifest, or with --config a stream against its promise", _verify),
 }

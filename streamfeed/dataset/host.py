@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import orjson
 
+from streamfeed.dataset.origins import Telling
 from streamfeed.encode.objectives.protocol import LOSS
 from streamfeed.lane.lane import Block, Lane, LaneTools
 
@@ -77,15 +78,20 @@ class _Feed:
             starts = row[own] // step * width + column[own]
         self._next = last + step
         self._last, self._state = (block, last), None
-        return _Taken(packed, range(first, last + 1, step), starts)
+        return _Taken(block, range(first, last + 1, step), starts)
 
 
 class _Taken(NamedTuple):
-    """Rows ``rows`` of ``packed``, and where documents start in them, as ``row * width + column``."""
+    """Rows ``rows`` of ``block``, and where documents start in them, as ``row * width + column``."""
 
-    packed: Packed
+    block: Block
     rows: range
     starts: NDArray[np.int64]
+
+    @property
+    def packed(self) -> Packed:
+        """The rows of the block."""
+        return self.block.packed
 
     def write(self, buffers: Buffers, place: range) -> None:
         """Write the rows to rows ``place`` of ``buffers``, and what goes with them."""
@@ -134,6 +140,7 @@ class Host:
             lane = Lane(plan, share.lane_at(slot), state, tools, first_epoch=first_epoch)
             self._feeds.append(_Feed(lane, state, share.lane_row(t), share.step))
             begun.append(t // share.slots == first // share.slots)
+        self._telling = Telling([feed.lane for feed in self._feeds]) if tools.remember else None
         for feed in self._feeds:
             feed.lane.start()
         self._partial = [feed for feed, now in zip(self._feeds, begun, strict=True) if now]
@@ -180,7 +187,8 @@ class Host:
         where = where[where < rows * self._seq_len]
         where.sort()
         buffers.starts[: len(where)] = where
-        return buffers.message(rows, len(where), before)
+        told = None if self._telling is None else self._telling.told()
+        return buffers.message(rows, len(where), before, told)
 
     def _states_json(self) -> bytes:
         return orjson.dumps({str(feed.lane.number): orjson.Fragment(feed.state_json()) for feed in self._feeds})
@@ -205,8 +213,11 @@ class Host:
             taken = feed.take(rounds - filled)
             count = len(taken.rows)
             first = index + filled * stride
+            place = range(first, first + (count - 1) * stride + 1, stride)
             with self._stages.send.busy:
-                taken.write(buffers, range(first, first + (count - 1) * stride + 1, stride))
+                taken.write(buffers, place)
+                if self._telling is not None:
+                    self._telling.take(feed.lane.number, taken.block, taken.rows, place)
             row = taken.starts // taken.packed.width
             row *= stride * self._seq_len - taken.packed.width  # how much further a row is from the one before it
             row += taken.starts + first * self._seq_len

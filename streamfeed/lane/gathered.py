@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from streamfeed.lane.pack import Spans
+
 __all__ = ["Gathered"]
 
 
@@ -42,6 +44,9 @@ class Gathered:
             cuts[index] = _across(views, bases, int(begins[index]), int(ends[index]))
         self._cuts = cuts
         self._bounds: list[int] = bounds.tolist()
+        self.tokens = int(bases[-1]) // size
+        self._size = size
+        self._lists: tuple[list[int], list[int]] | None = None
         self._hashed = (*views, begins.data, ends.data, bounds.data)
 
     def __len__(self) -> int:
@@ -62,6 +67,21 @@ class Gathered:
             begin, end = bounds[row], bounds[row + 1]
             data = cuts[begin] if end - begin == 1 else b"".join(cuts[begin:end])
             target[to * step : to * step + len(data)] = data
+
+    def spans(self, rows: range) -> Spans:
+        """Return where the tokens of ``rows`` lie."""
+        if self._lists is None:
+            first_tokens, last = (np.asarray(part) // self._size for part in self._hashed[-3:-1])
+            self._lists = first_tokens.tolist(), last.tolist()
+        begins: list[int] = []
+        ends: list[int] = []
+        numbers: list[int] = []
+        for number, row in enumerate(rows):
+            first, stop = self._bounds[row], self._bounds[row + 1]
+            begins += self._lists[0][first:stop]
+            ends += self._lists[1][first:stop]
+            numbers += [number] * (stop - first)
+        return begins, ends, numbers
 
 
 def _across(views: Sequence[memoryview], bases: NDArray[np.int64], begin: int, end: int) -> bytes:

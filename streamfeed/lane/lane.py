@@ -9,6 +9,7 @@ from streamfeed.errors import BudgetError
 from streamfeed.lane.ahead import Ahead, AheadThread
 from streamfeed.lane.best_fit import BestFitPacker
 from streamfeed.lane.mix import Mixer
+from streamfeed.lane.origins import Ledger
 from streamfeed.lane.pack import ConcatPacker, Packed, Packer
 from streamfeed.lane.runs import Run, runs
 from streamfeed.lane.single import GroupPacker, SinglePacker
@@ -32,6 +33,7 @@ class LaneTools:
     """What all lanes of one process share: for every source how it is sampled, its hands, its store.
 
     ``thread`` reads and encodes ahead; None does it in place. ``stages`` are those of the thread that takes rows.
+    ``remember``: blocks know where their rows come from.
     """
 
     samplers: list[Sampler]
@@ -39,6 +41,7 @@ class LaneTools:
     stores: list[Store]
     thread: AheadThread | None = None
     stages: Stages = field(default_factory=Stages)
+    remember: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,8 @@ class Block:
 
     ``chains[i]`` is the chained hash behind row ``i``: of the ids that count, and of where they went in rows that were
     packed from many documents; of those only the last counts. ``_after`` is the state behind all that
-    was taken, ``_before`` the one in front of the documents that these rows were packed from.
+    was taken, ``_before`` the one in front of the documents that these rows were packed from. ``begin``: how many
+    tokens of the lane lie before these rows, where that is asked for.
     """
 
     packed: Packed
@@ -55,6 +59,7 @@ class Block:
     _before: LaneState
     _after: LaneState
     _run: Run | None
+    begin: int = 0
 
     def __len__(self) -> int:
         return len(self.packed)
@@ -109,6 +114,7 @@ class Lane:
                 lane=lane,
                 last_epoch=last_epoch,
                 store=tools.stores[source],
+                remember=tools.remember,
             )
             offset = state.offset if state.current == source else 0
             begin = state.sources[source]
@@ -118,6 +124,7 @@ class Lane:
         self.number = lane
         self._mixer = Mixer(feeds, weights, state.sources, state.tally.copy())
         self._packer = _packer(rules, lane, state.rows)
+        self.ledger = Ledger() if tools.remember else None
         self._packed: list[Block] = []
         self._skip_budget = rules.skip_budget
         self._current = state.current
@@ -140,6 +147,8 @@ class Lane:
             if run is None:
                 self.ended = True
                 return self._last_block()
+            if self.ledger is not None:
+                self.ledger.feed(run)
             self._packed = [self._block(packed, run) for packed in self._packer.feed(run)]
         return self._packed.pop(0) if self._packed else None
 
@@ -164,7 +173,8 @@ class Lane:
             tally=self._mixer.tally.copy(),
             sources=tuple(self._mixer.states()),
         )
-        block = Block(packed, chains, self._begin, after, run)
+        begin = 0 if self.ledger is None else self.ledger.pack(packed)
+        block = Block(packed, chains, self._begin, after, run, begin)
         if packed.ends is not None:
             self._begin = block.state_behind(len(chains) - 1)
         return block

@@ -14,11 +14,20 @@ if TYPE_CHECKING:
 
     from streamfeed.lane.runs import Run
 
-__all__ = ["ConcatPacker", "Flat", "Packed", "Packer", "Tokens"]
+__all__ = ["ConcatPacker", "Flat", "Packed", "Packer", "Spans", "Tokens"]
+
+
+Spans = tuple[int, int, int] | tuple[list[int], list[int], list[int] | None]
+"""Consecutive tokens that rows are made of: where they begin, where they end, and in which of the rows asked for they
+lie side by side; None where every row is one span. Of rows of one width: where the first begins, how much further the
+next, and the width."""
 
 
 class Tokens(Protocol):
     """What rows hold: ids, or flags."""
+
+    tokens: int
+    """how many there are"""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -32,12 +41,16 @@ class Tokens(Protocol):
     def write(self, rows: range, plane: NDArray[Any], place: range) -> None:
         """Write ``rows`` to the rows ``place`` of ``plane``, ``[rows, width]``, contiguous; leave what is behind."""
 
+    def spans(self, rows: range) -> Spans:
+        """Return where the tokens of ``rows`` lie in those of all rows, as these were fed to the packer."""
+
 
 class Flat:
     """Rows that lie one behind the other in one array: ``width`` tokens each, or ``lengths`` where those differ."""
 
     def __init__(self, data: NDArray[Any], width: int, lengths: NDArray[np.int32] | None = None) -> None:
         self.data = data
+        self.tokens = len(data)
         self._width = width
         self._bounds = None if lengths is None else [0, *np.cumsum(lengths).tolist()]
 
@@ -61,6 +74,13 @@ class Flat:
         for row, to in zip(rows, place, strict=True):
             begin, end = self._bounds[row], self._bounds[row + 1]
             plane[to, : end - begin] = self.data[begin:end]
+
+    def spans(self, rows: range) -> Spans:
+        """Return where the tokens of ``rows`` lie."""
+        width, bounds = self._width, self._bounds
+        if bounds is None:
+            return rows.start * width, rows.step * width, width
+        return [bounds[row] for row in rows], [bounds[row + 1] for row in rows], None
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamfeed.errors import ReplayError
 from streamfeed.lane.mapping import Origins
+from streamfeed.lane.origins import Table
 from streamfeed.lane.state import SourceState
 from streamfeed.stats import Tally
 
@@ -33,7 +33,8 @@ class Run:
     adds when this run is taken (the first of its window), ``counted`` says that the first sample's tokens were counted
     before a resume. ``counts``: by name of a tally's field, int64 ``[samples + 1]``, how much lies before each sample.
     ``origins``: which documents the samples are of; None where each document is one sample. ``given``: how many samples
-    the document behind the run has given in it.
+    the document behind the run has given in it. ``table``: which records the samples are made of, where that is asked
+    for; the run's first token is token ``at`` of it.
     """
 
     source: int
@@ -49,6 +50,8 @@ class Run:
     counts: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     origins: Origins | None = None
     given: int = 0
+    table: Table | None = None
+    at: int = 0
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -90,6 +93,8 @@ class Run:
             },
             origins=None if origins is None else Origins(*(part[index : index + 1] for part in origins)),
             given=given,
+            table=self.table,
+            at=self.at + max(start, 0),
         )
 
     def tell(self, tally: Tally, stop: int, start: int) -> None:
@@ -110,6 +115,7 @@ class Run:
             values=None if self.values is None else self.values[samples:],
             counts={name: before[samples:] - before[samples] for name, before in self.counts.items()},
             origins=None if origins is None else Origins(*(part[samples:] for part in origins)),
+            at=self.at + begin + offset,
         )
 
 
@@ -126,13 +132,15 @@ def runs(
     for window in reader.windows(state.place):
         resumed = not replayed
         if resumed and (window.begin, window.digest) != (state.place, state.digest):
-            raise _changed(source, state)
+            raise reader.changed(state.place)
         replayed = True
         silence.enter(window)
         entered = None if resumed else window.tally
         first = state.document if resumed else 0
         for sampled in sampler.samples(window, first, lane):
             run = _run(source, window, sampled, entered)
+            if window.records is not None:
+                run.table = _table(window.records, sampled, batched=sampler.batched)
             if resumed and sampled.first == first and (state.sample or offset):
                 run = run.behind(state.sample, offset)
             entered = None
@@ -142,7 +150,7 @@ def runs(
             nothing = np.zeros(1, dtype=np.int64)
             yield Run(source, np.empty(0, dtype=np.int32), nothing, window, len(window.texts), 0, entered)
     if not replayed:
-        raise _changed(source, state)
+        raise reader.changed(state.place)
 
 
 def _run(source: int, window: Window, sampled: Sampled, entered: Tally | None) -> Run:
@@ -162,12 +170,9 @@ def _run(source: int, window: Window, sampled: Sampled, entered: Tally | None) -
     )
 
 
-def _changed(source: int, state: SourceState) -> ReplayError:
-    place = state.place
-    return ReplayError(
-        f"source {source}: the documents read again from unit {place.unit} of epoch {place.epoch}, record "
-        f"{place.record} are not those that were read before the checkpoint; the shards changed"
-    )
+def _table(records: NDArray[np.int64], sampled: Sampled, *, batched: bool) -> Table:
+    own = records[sampled.first : sampled.first + sampled.documents]
+    return Table.of(sampled.samples.offsets, own, sampled.origins, batched=batched)
 
 
 class _Silence:

@@ -62,6 +62,11 @@ class Sampler:
         self._mapper = mapper
         self._longest = longest
 
+    @property
+    def batched(self) -> bool:
+        """Whether samples are made of many documents at once."""
+        return self._mapper is not None and self._mapper.slice is not None
+
     def samples(self, window: Window, first: int, lane: int) -> Iterator[Sampled]:
         """Yield the samples of ``window`` from document ``first`` on, a slice at a time."""
         count = None if self._mapper is None else self._mapper.slice

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xxhash
 
-from streamfeed.errors import CorruptShardError, EmptyStreamError, RecordError
+from streamfeed.errors import CorruptShardError, EmptyStreamError, RecordError, ReplayError
 from streamfeed.formats.detect import make_format
 from streamfeed.formats.protocol import Bad, Cursor, Format
 from streamfeed.lane.hold_out import Sieve
+from streamfeed.lane.origins import Marks
 from streamfeed.lane.records import UnitRecords
 from streamfeed.lane.state import Place
 from streamfeed.lane.texts import Texts
@@ -39,7 +40,8 @@ class Window:
     """Documents in the order in which they are packed. ``begin`` is where reading began, ``end`` where the next begins.
 
     ``digest`` is the hash of its texts as read; ``tally`` counts its records and what was dropped. A window without
-    documents occurs only at an epoch's end, to carry the tally of what was dropped there.
+    documents occurs only at an epoch's end, to carry the tally of what was dropped there. ``records``: int64
+    ``[documents, 6]``, the documents' records (see :data:`~streamfeed.lane.origins.RECORD`), where these are asked for.
     """
 
     begin: Place
@@ -47,6 +49,7 @@ class Window:
     texts: Texts
     digest: str
     tally: Tally
+    records: NDArray[np.int64] | None = None
 
 
 class WindowReader:
@@ -62,6 +65,7 @@ class WindowReader:
         lane: int,
         last_epoch: int | None,
         store: Store,
+        remember: bool = False,
     ) -> None:
         self._plan = plan
         self._rules = rules
@@ -72,6 +76,7 @@ class WindowReader:
         self._store = store
         self.shuffling = store.stats.stages.shuffle
         self._strided = bool((plan.units.step > 1).any())
+        self._remember = remember
         self._formats: dict[str, Format] = {}
         self.sieve = None if rules.hold_out is None else Sieve(rules.hold_out, plan.shape)
         """which documents are the stream's; None: all of them"""
@@ -132,13 +137,30 @@ class WindowReader:
         """Return the number of units that the lane reads in the epoch of ``place``."""
         return len(self._hands.hand(place.epoch, self._lane, whole=place.whole))
 
+    def unit(self, place: Place) -> int:
+        """Return the number of the unit at ``place``."""
+        return int(self._hands.hand(place.epoch, self._lane, whole=place.whole)[place.unit])
+
     def open_unit(self, place: Place) -> UnitRecords:
         """Open the unit at ``place`` at its cursor."""
-        index = int(self._hands.hand(place.epoch, self._lane, whole=place.whole)[place.unit])
-        unit = self._hands.unit(index, whole=place.whole)
+        unit = self._hands.unit(self.unit(place), whole=place.whole)
         if unit.kind not in self._formats:
             self._formats[unit.kind] = make_format(unit.kind, self._plan.shape)
         return UnitRecords(unit, self._formats[unit.kind], self._store, Cursor(place.seek, place.skip), place.record)
+
+    def changed(self, place: Place) -> ReplayError:
+        """Return the error for a window at ``place`` that has other documents than it had."""
+        shard = "the shards"
+        if place.unit < self.hand_size(place):
+            shard = redact(self._plan.shards.url(int(self._plan.units.shard[self.unit(place)])))
+        return ReplayError(
+            f"source {self._source}, {shard}: the documents read again from unit {place.unit} of epoch {place.epoch}, "
+            f"record {place.record} are not those that were read before the checkpoint; the shards changed"
+        )
+
+    def marks(self, place: Place) -> Marks | None:
+        """Return what keeps the records of the window at ``place``; None where nobody asks for them."""
+        return Marks(self._source, place.epoch) if self._remember else None
 
     @property
     def repeats(self) -> bool:
@@ -171,6 +193,7 @@ class _Gathering:
         self._place = place
         self._units = reader.hand_size(place)
         self._records: UnitRecords | None = None
+        self._unit = -1
 
     def close(self) -> None:
         if self._records is not None:
@@ -185,6 +208,7 @@ class _Gathering:
         digest = xxhash.xxh3_64()
         total = 0
         tally = Tally()
+        marks = self._reader.marks(begin)
         while len(documents) < most_documents and total < most_bytes:
             records = self._fill(tally)
             if records is None:
@@ -192,6 +216,8 @@ class _Gathering:
             run = records.take_run(most_documents - len(documents), most_bytes - total)
             if run is not None:
                 nbytes, some = self._of_run(*run, digest, tally)
+                if marks is not None:
+                    marks.run(self._unit, records, run[1], some)
                 documents += some
                 total += nbytes
                 continue
@@ -206,11 +232,14 @@ class _Gathering:
             digest.update(text)
             documents.append(text)
             total += len(text)
+            if marks is not None:
+                marks.one(self._unit, records)
         digest.update(np.asarray([len(document) for document in documents], dtype=np.int64).tobytes())
         self._place = self._behind(begin, advanced=bool(documents))
         self._reader.shuffling.count(len(documents), total)
-        texts = Texts(documents, self._reader.order(len(documents), begin))
-        return Window(begin, self._place, texts, digest.hexdigest(), tally)
+        order = self._reader.order(len(documents), begin)
+        kept = None if marks is None else marks.table(order)
+        return Window(begin, self._place, Texts(documents, order), digest.hexdigest(), tally, kept)
 
     def _of_run(
         self, data: memoryview, texts: list[memoryview], digest: xxhash.xxh3_64, tally: Tally
@@ -238,6 +267,7 @@ class _Gathering:
         while self._place.unit < self._units:
             if self._records is None:
                 self._records = self._reader.open_unit(self._place)
+                self._unit = self._reader.unit(self._place)
             try:
                 if self._records.fill():
                     return self._records

@@ -12,7 +12,7 @@ from streamfeed.loader.memory import Batch, BatchMemory
 from streamfeed.stages import Stages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from streamfeed.dataset.message import Layout
     from streamfeed.loader.columns import Columns
     from streamfeed.loader.memory import Slot
-    from streamfeed.loader.reader import RankReader
+    from streamfeed.loader.provenance import Tracer
+    from streamfeed.loader.reader import Filled, RankReader
 
 __all__ = ["Assembled", "Assembler", "group_memory", "most_at_once"]
 
@@ -57,6 +58,7 @@ class Assembled(NamedTuple):
 class Assembler:
     """Batches of ``rows`` rows from ``reader``, padded with ``pad``; ``columns`` makes of them what a model takes.
 
+    ``tracer`` tells them which records they are made of.
     Where the rows of several batches have arrived already they are assembled at once; nothing is ever waited for but
     the rows of the next batch. ``memory``: where to put them, in pieces of :func:`most_at_once` batches. ``stages`` are
     those of the thread that takes batches.
@@ -71,6 +73,7 @@ class Assembler:
         columns: Columns | None = None,
         memory: BatchMemory | None = None,
         stages: Stages | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self._stage = (stages or Stages()).assemble
         self._reader = reader
@@ -82,6 +85,7 @@ class Assembler:
         self._alone = memory or BatchMemory(rows, seq_len)
         self._grouped = memory or BatchMemory(rows, seq_len, self._most)
         self._columns = columns
+        self._tracer = tracer
         most = self._most * rows
         self._flags = np.empty((most, seq_len), dtype=np.uint8) if layout.flags else None
         self._values = np.empty(most, dtype=np.int64) if layout.values else None
@@ -124,8 +128,7 @@ class Assembler:
         slot = self._alone.take()
         arrays = self._arrays(slot, self._rows)
         filled = self._reader.blank(arrays, self._pad)
-        batches = slot.batches if self._columns is None else self._columns.make(arrays, filled, 1, slot.batches)
-        return Assembled(batches[0], 0, self._rows, self._reader.states())
+        return Assembled(self._made(slot, arrays, filled, 1)[0], 0, self._rows, self._reader.states())
 
     def _arrays(self, slot: Slot, rows: int) -> BatchArrays:
         return replace(
@@ -133,6 +136,13 @@ class Assembler:
             flags=None if self._flags is None else self._flags[:rows],
             values=None if self._values is None else self._values[:rows],
         )
+
+    def _made(self, slot: Slot, arrays: BatchArrays, filled: Filled, count: int) -> Sequence[Batch]:
+        """Return the first ``count`` batches, or more, of rows that are in."""
+        batches: Sequence[Batch] = slot.batches
+        if self._columns is not None:
+            batches = self._columns.make(arrays, filled, count, slot.batches)
+        return batches if self._tracer is None else self._tracer.trace(batches, filled, self._rows)
 
     def _assemble(self) -> None:
         """Make sure that a batch is ready, unless there are no more."""
@@ -155,9 +165,7 @@ class Assembler:
             while not tokens[-1]:
                 tokens.pop()  # the stream ended inside the group
         after = self._reader.states()
-        batches = (
-            slot.batches if self._columns is None else self._columns.make(arrays, filled, len(tokens), slot.batches)
-        )
+        batches = self._made(slot, arrays, filled, len(tokens))
         for index, (batch, some) in enumerate(zip(batches, tokens, strict=False)):
             empty = 0 if some == by_batch.shape[1] * self._seq_len else int((by_batch[index] == 0).sum())
             self._ready.append(Assembled(batch, some, empty, after if index == count - 1 else before))

@@ -21,7 +21,7 @@ from streamfeed.storage.fetch import Fetcher
 from streamfeed.storage.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from streamfeed.dataset.share import Share
@@ -61,15 +61,19 @@ class Job:
     first: int
     first_epoch: int
     first_rows: int = 1
+    only: Sequence[int] | None = None
+    """the slots that are hosted, sorted; None: all of the worker's"""
+    provenance: bool = False
+    """whether messages tell which records their rows are made of"""
     threads: int = 1
     """that the tokenizer engine has in a worker process"""
     recorded: bool = False
     """whether the worker sends along what it did when"""
 
     @property
-    def slots(self) -> range:
+    def slots(self) -> Sequence[int]:
         """The slots that the worker hosts."""
-        return self.share.worker_slots(self.worker, self.workers)
+        return self.share.worker_slots(self.worker, self.workers) if self.only is None else self.only
 
     @property
     def seq_len(self) -> int:
@@ -79,7 +83,7 @@ class Job:
     @property
     def layout(self) -> Layout:
         """What there is of a row."""
-        return Layout.of(self.plan.rules)
+        return Layout.of(self.plan.rules, origins=self.provenance)
 
     @property
     def rounds(self) -> int:
@@ -125,6 +129,7 @@ class Job:
             hands=[SourceHands(source, self.plan.rules, index) for index, source in enumerate(self.plan.sources)],
             stores=[Store(source.storage_options, stats, fetcher, source.retry) for source in self.plan.sources],
             thread=thread,
+            remember=self.provenance,
             stages=stages or stats.stages,
         )
         return Host(

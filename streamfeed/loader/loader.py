@@ -72,7 +72,8 @@ class StreamLoader:
     labels -100), and take them alike: the last is the last one in which any rank has a row. Where one fails, the others
     get a :class:`~streamfeed.errors.RankError`. Ranks without a group end each by itself.
 
-    ``profile`` is told what the loader and its workers do when.
+    ``profile`` is told what the loader and its workers do when. With ``provenance`` batches know which records they are
+    made of, as :class:`~streamfeed.loader.provenance.TracedBatch` says; copies of a batch do not.
 
     Iterating continues after the last batch handed out; after the end of a finite stream it starts the next pass.
     Batches may share one piece of memory, each its own part: ``clone()`` a tensor before saving or pickling it, which
@@ -95,6 +96,7 @@ class StreamLoader:
         columns: Sequence[Column] = (),
         pad_to_multiple_of: int | None = None,
         profile: Profile | None = None,
+        provenance: bool = False,
     ) -> None:
         if batch_size < 1 or num_workers < 0:
             raise ConfigError(
@@ -102,9 +104,7 @@ class StreamLoader:
             )
         check_columns(config, columns, pad_to_multiple_of)
         self.config = config
-        self.batch_size = batch_size
-        self.num_workers = num_workers
-        self.kept_states = kept_states
+        self.batch_size, self.num_workers, self.kept_states = batch_size, num_workers, kept_states
         self._ranks = Ranks.find(rank, world_size, group)
         self.rank, self.world_size = self._ranks.number, self._ranks.size
         warm = warm_up(start_method) if num_workers else None
@@ -133,6 +133,7 @@ class StreamLoader:
             stats=self._stats,
             voters=self._voters,
             recorded=profile is not None,
+            provenance=provenance,
         )
         self._report = Report()
         self._use(planned)

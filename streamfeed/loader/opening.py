@@ -9,6 +9,7 @@ from streamfeed.dataset.message import Layout
 from streamfeed.loader.assembly import Assembler
 from streamfeed.loader.columns import columns_for
 from streamfeed.loader.job import InProcess, Job
+from streamfeed.loader.provenance import Tracer
 from streamfeed.loader.reader import Channel, RankReader
 from streamfeed.loader.votes import Turns, Votes
 
@@ -37,7 +38,8 @@ class Opening:
 
     ``context`` starts worker processes in ``crew``; None hosts the lanes in this one, whose reading ``stats`` count.
     ``threads`` are the engine's in a worker; ``voters`` agree on the end of a finite pass, if ranks do; ``recorded``:
-    workers tell what they do when. Rows are put into ``memory``, if there is one; ``starts`` counts the beginnings.
+    workers tell what they do when; ``provenance``: which records rows are made of. Rows are put into ``memory``, if
+    there is one; ``starts`` counts the beginnings.
     """
 
     config: StreamConfig
@@ -53,6 +55,7 @@ class Opening:
     stats: ReadStats
     voters: Ranks | None
     recorded: bool
+    provenance: bool = False
     memory: BatchMemory | None = None
     starts: int = 0
 
@@ -70,10 +73,11 @@ class Opening:
             reader,
             self.batch_size,
             self.tokenizer.padding,
-            Layout.of(plan.rules),
+            Layout.of(plan.rules, origins=self.provenance),
             columns,
             self.memory,
             self.stats.stages,
+            Tracer(plan, share) if self.provenance else None,
         )
         self.starts += 1
         return Turns(assembler, None if self.voters is None else Votes(self.voters, assembler, self.starts))
@@ -95,6 +99,7 @@ class Opening:
             first_epoch=base.first_epoch,
             first_rows=self.batch_size,
             threads=self.threads,
+            provenance=self.provenance,
             recorded=self.recorded,
         )
         return [replace(first, worker=number) for number in range(first.workers)]

@@ -97,7 +97,7 @@ class RemoteWorker:
             self.bytes_read = header.bytes_read
             self.retries = header.retries
             self._work = header.work
-            message = self._buffers[header.slot].message(header.rows, header.starts, header.payload)
+            message = self._buffers[header.slot].read(header.rows, header.starts, header.payload)
         self._receiving.count(1, message.ids.nbytes)
         if self._listener.profile is not None:
             self._listener.profile.worker(self._number, header.spans)

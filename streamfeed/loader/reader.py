@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from streamfeed.dataset.origins import Ledgers, RowOrigins
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from streamfeed.dataset.message import Message
     from streamfeed.dataset.share import Share
 
-__all__ = ["Channel", "Filled", "RankReader"]
+__all__ = ["Channel", "Drawn", "Filled", "RankReader"]
 
 
 class Channel(Protocol):
@@ -33,25 +35,36 @@ class Channel(Protocol):
 
 
 class _Part(NamedTuple):
-    """Consecutive rows of one message, with their lengths, and document starts relative to the first of them."""
+    """Consecutive rows of one message, from ``first`` on, with their lengths, and starts relative to the first one."""
 
     rows: NDArray[np.int32]
     lengths: NDArray[np.int32]
     starts: NDArray[np.int32]
     flags: NDArray[np.uint8] | None
     values: NDArray[np.int64] | None
+    origins: RowOrigins | None
+    first: int
+
+
+class Drawn(NamedTuple):
+    """Where rows come from: row ``first + i`` of ``origins`` is row ``rows[i]`` of a batch."""
+
+    origins: RowOrigins
+    rows: NDArray[np.int64]
+    first: int
 
 
 class Filled(NamedTuple):
     """What was put into a batch: how many tokens of each row count, int32 ``[rows]`` (0 where its lane has ended).
 
     ``pieces``: int64, where pieces begin, as ``row * seq_len + column``, sorted. ``first``: which of the rank's rows
-    the first one is.
+    the first one is. ``drawn``: where the rows come from, if that is asked for.
     """
 
     lengths: NDArray[np.int32]
     pieces: NDArray[np.int64]
     first: int
+    drawn: Sequence[Drawn] = ()
 
 
 class _Places(NamedTuple):
@@ -68,6 +81,8 @@ class _Tap:
         self.channel = channel
         self.states = states
         self._messages: deque[Message] = deque()
+        self._ledgers = Ledgers()
+        self._origins: deque[RowOrigins] = deque()
         self._next = 0
         self._next_start = 0
         self._end: bytes | None = None
@@ -92,6 +107,8 @@ class _Tap:
                 message.starts[begin:end] - first * width,
                 None if message.flags is None else message.flags[first:last],
                 None if message.values is None else message.values[first:last],
+                self._origins[0] if self._origins else None,
+                first,
             )
             count -= last - first
 
@@ -140,6 +157,8 @@ class _Tap:
         """Return the message that holds the next row, or None at the end."""
         while self._messages and self._next >= len(self._messages[0].ids):
             self._messages.popleft()
+            if self._origins:
+                self._origins.popleft()
             self._next = self._next_start = 0
             self.channel.release()
             if not self._messages and self._end is not None:
@@ -167,6 +186,8 @@ class _Tap:
                 self.channel.release()
             return False
         self._messages.append(message)
+        if message.told is not None:
+            self._origins.append(self._ledgers.read(message.told))
         return True
 
 
@@ -240,11 +261,14 @@ class RankReader:
         count, seq_len = batch.input_ids.shape
         lengths = np.zeros(count, dtype=np.int32)
         starts: list[NDArray[np.int64]] = []
+        origins: list[Drawn] = []
         for tap, places in zip(self._taps, self._layout(count), strict=True):
             drawn, wanted = 0, len(places.rows)
             for part in tap.draw(wanted):
                 rows, place = places if len(part.rows) == wanted else _cut(places, drawn, len(part.rows))
                 batch.put(place, part.rows, part.flags, part.values)
+                if part.origins is not None:
+                    origins.append(Drawn(part.origins, rows, part.first))
                 lengths[place] = part.lengths
                 row = part.starts // seq_len
                 starts.append(part.starts + (rows[row] - row) * seq_len)
@@ -255,7 +279,7 @@ class RankReader:
                 tap.end()
             return None
         pieces = batch.finish(lengths, starts, pad)
-        return Filled(lengths, pieces, self._t - count)
+        return Filled(lengths, pieces, self._t - count, origins)
 
     def _layout(self, count: int) -> list[_Places]:
         """Return which rows of the next batch come from which tap; the same whenever the slots come round to here."""

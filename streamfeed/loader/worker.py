@@ -133,7 +133,7 @@ def _serve(arguments: WorkerArguments, line: _Line) -> NoReturn:
             spans = (reading.take_recorded(), handing.take_recorded()) if job.recorded else ()
             with handing.send.busy:
                 line.send(
-                    Header(slot, rows, len(message.starts), stats.bytes, message.states, stats.retries, work, spans)
+                    Header(slot, rows, len(message.starts), stats.bytes, message.payload, stats.retries, work, spans)
                 )
             heap.tick()
         line.wait_for_end()

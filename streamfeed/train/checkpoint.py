@@ -23,7 +23,17 @@ from streamfeed.train.atomic import write_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Checkpoint", "begin", "finish", "fresh_name", "latest", "open_checkpoint", "prune", "set_aside_after"]
+__all__ = [
+    "Checkpoint",
+    "begin",
+    "finish",
+    "fresh_name",
+    "latest",
+    "listed",
+    "open_checkpoint",
+    "prune",
+    "set_aside_after",
+]
 
 _MANIFEST = "manifest.json"
 _NAME = re.compile(r"step-(\d{6,})")
@@ -77,6 +87,11 @@ def latest(folder: Path) -> Checkpoint | None:
     if found:
         raise StateError(f"none of the {len(found)} checkpoints under {folder} is usable; move them away to start over")
     return None
+
+
+def listed(folder: Path) -> list[Checkpoint]:
+    """Return the checkpoints of ``folder``, the oldest first; what is in their files is not checked."""
+    return [Checkpoint(path, step) for step, path in reversed(_steps(folder)) if (path / _MANIFEST).is_file()]
 
 
 def begin(folder: Path, step: int) -> Path:

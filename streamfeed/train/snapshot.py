@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Position",
     "random_state",
+    "ranks_of",
     "read_moments",
     "read_position",
     "restore_random",
@@ -116,6 +117,11 @@ def save_random(folder: Path, states: list[dict[str, Any]]) -> None:
 def seed_rank(rank: int, seed: int, step: int = 0) -> None:
     """Begin the sequence of a rank at ``step``: each drops out other parts of its rows than the others do."""
     torch.manual_seed(hash((seed, rank, step)) & 0x7FFFFFFF)
+
+
+def ranks_of(checkpoint: Checkpoint) -> int:
+    """Return how many ranks saved ``checkpoint``."""
+    return len(list(checkpoint.path.glob("random-*.json")))
 
 
 def restore_random(checkpoint: Checkpoint, rank: int, seed: int) -> None:
