@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamfeed.cli.logs import logged_from
 from streamfeed.cli.own_flags import take_own, whole_number
 from streamfeed.errors import ConfigError, StreamfeedError
 
@@ -59,27 +60,26 @@ def main(argv: Sequence[str]) -> int:
     if any(word in ("-h", "--help") for word in argv):
         sys.stdout.write(_USAGE)
         return 0
-    logger, handler = logging.getLogger("streamfeed"), logging.StreamHandler()
-    handler.setLevel(logging.WARNING)
-    logger.addHandler(handler)
     try:
-        own, on, words = take_own(
-            argv, {"--seconds": "10", "--step-ms": "0", "--workers": "", "--plot": ""}, ["--json"]
-        )
-        config = parse(Arguments.split(words))
-        config.check()
-        workers = [whole_number("--workers", one, 0) for one in own["--workers"].split(",") if own["--workers"]]
-        seconds, step_ms = _positive("--seconds", own["--seconds"]), _positive("--step-ms", own["--step-ms"], least=0)
-        found = bench(config, seconds, step_ms, workers)
-        if own["--plot"]:
-            from streamfeed.cli.plot import plot_stages
+        with logged_from(logging.WARNING):
+            own, on, words = take_own(
+                argv, {"--seconds": "10", "--step-ms": "0", "--workers": "", "--plot": ""}, ["--json"]
+            )
+            config = parse(Arguments.split(words))
+            config.check()
+            workers = [whole_number("--workers", one, 0) for one in own["--workers"].split(",") if own["--workers"]]
+            seconds, step_ms = (
+                _positive("--seconds", own["--seconds"]),
+                _positive("--step-ms", own["--step-ms"], least=0),
+            )
+            found = bench(config, seconds, step_ms, workers)
+            if own["--plot"]:
+                from streamfeed.cli.plot import plot_stages
 
-            plot_stages(found.to_json(), Path(own["--plot"]))
+                plot_stages(found.to_json(), Path(own["--plot"]))
     except StreamfeedError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2 if isinstance(error, ConfigError) else 1
-    finally:
-        logger.removeHandler(handler)
     if "--json" in on:
         json.dump(found.to_json(), sys.stdout, indent=1)
         sys.stdout.write("\n")

@@ -11,6 +11,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from streamfeed.cli.logs import logged_from
 from streamfeed.errors import ConfigError, StreamfeedError
 from streamfeed.redaction import redact
 
@@ -41,19 +42,15 @@ def main(argv: Sequence[str]) -> int:
 
 def told(run: Callable[[], int]) -> int:
     """Return what ``run`` does; say its errors and warnings, and return 1 or 2 for an error."""
-    logger, handler = logging.getLogger("streamfeed"), logging.StreamHandler()
-    handler.setLevel(logging.WARNING)
-    logger.addHandler(handler)
     try:
-        return run()
+        with logged_from(logging.WARNING):
+            return run()
     except StreamfeedError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: the same command goes on from here\n")
         return 130
-    finally:
-        logger.removeHandler(handler)
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from streamfeed.cli.logs import logged_from
 from streamfeed.cli.own_flags import take_own, whole_number
 from streamfeed.errors import ConfigError, StreamfeedError
 from streamfeed.objectives import Classification
@@ -48,17 +49,13 @@ def main(argv: Sequence[str]) -> int:
     if any(word in ("-h", "--help") for word in argv):
         sys.stdout.write(_USAGE)
         return 0
-    logger, handler = logging.getLogger("streamfeed"), logging.StreamHandler()
-    handler.setLevel(logging.WARNING)  # the rest is shown
-    logger.addHandler(handler)
     try:
-        own, switches, words = take_own(argv, {"--rows": "4"}, ["--json"])
-        found = inspect(parse(Arguments.split(words)), whole_number("--rows", own["--rows"], 1))
+        with logged_from(logging.WARNING):
+            own, switches, words = take_own(argv, {"--rows": "4"}, ["--json"])
+            found = inspect(parse(Arguments.split(words)), whole_number("--rows", own["--rows"], 1))
     except StreamfeedError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2 if isinstance(error, ConfigError) else 1
-    finally:
-        logger.removeHandler(handler)
     if "--json" in switches:
         json.dump(asdict(found), sys.stdout, ensure_ascii=False, indent=1)
         sys.stdout.write("\n")

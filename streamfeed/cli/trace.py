@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from streamfeed.cli.logs import logged_from
 from streamfeed.cli.trace_flags import Asked, asked_of
 from streamfeed.errors import ConfigError, StreamfeedError
 
@@ -57,18 +58,14 @@ def main(argv: Sequence[str]) -> int:
     if any(word in ("-h", "--help") for word in argv):
         sys.stdout.write(_USAGE)
         return 0
-    logger, handler = logging.getLogger("streamfeed"), logging.StreamHandler()
-    handler.setLevel(logging.WARNING)
-    logger.addHandler(handler)
     try:
-        asked, words = asked_of(argv)
-        found = trace(asked, words)
-        some = _as_json(found, asked) if asked.as_json else _shown(found, asked)
+        with logged_from(logging.WARNING):
+            asked, words = asked_of(argv)
+            found = trace(asked, words)
+            some = _as_json(found, asked) if asked.as_json else _shown(found, asked)
     except StreamfeedError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2 if isinstance(error, ConfigError) else 1
-    finally:
-        logger.removeHandler(handler)
     return 0 if some else 1
 
 

@@ -11,6 +11,7 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from streamfeed.cli.logs import logged_from
 from streamfeed.cli.own_flags import take_own, whole_number
 from streamfeed.errors import ConfigError, StreamfeedError
 
@@ -56,23 +57,19 @@ def main(argv: Sequence[str]) -> int:
     if any(word in ("-h", "--help") for word in argv):
         sys.stdout.write(_USAGE)
         return 0
-    logger, handler = logging.getLogger("streamfeed"), logging.StreamHandler()
-    handler.setLevel(logging.ERROR)  # that ranks do not divide lanes is meant here
-    logger.addHandler(handler)
     try:
-        own, switches, words = take_own(argv, _FLAGS, ["--json"])
-        as_json = "--json" in switches
-        verdict = verify_stream(
-            parse(Arguments.split(words)),
-            whole_number("--batches", own["--batches"], 1),
-            seed=whole_number("--seed", own["--seed"], 0),
-            say=_silent if as_json else _say,
-        )
+        with logged_from(logging.ERROR):  # that ranks do not divide lanes is meant here
+            own, switches, words = take_own(argv, _FLAGS, ["--json"])
+            as_json = "--json" in switches
+            verdict = verify_stream(
+                parse(Arguments.split(words)),
+                whole_number("--batches", own["--batches"], 1),
+                seed=whole_number("--seed", own["--seed"], 0),
+                say=_silent if as_json else _say,
+            )
     except StreamfeedError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2 if isinstance(error, ConfigError) else 1
-    finally:
-        logger.removeHandler(handler)
     if as_json:
         json.dump({"ok": verdict.fault is None, **asdict(verdict)}, sys.stdout, ensure_ascii=False, indent=1)
         sys.stdout.write("\n")
