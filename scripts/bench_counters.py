@@ -2,6 +2,7 @@
 
     python scripts/bench_counters.py                       # 20 pairs, the corpus of bench.py
     python scripts/bench_counters.py --seq-len 128 --batch-size 8      # small batches, the worst case
+    python scripts/bench_counters.py --count               # how many spans there are, times the least that one takes
 
 Each measurement is a fresh worker process, forked, and its trainer, from the first batch on: CPU seconds of both for
 the same number of tokens. Without counters means spans that do nothing (a lock written in C) and headers without
@@ -16,6 +17,7 @@ import statistics
 import sys
 import threading
 import time
+import timeit
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,9 @@ import psutil
 from bench import make_corpus  # beside this file
 
 from streamfeed import Source, StreamConfig, StreamLoader
-from streamfeed.stages import STAGES
+from streamfeed.loader.job import MESSAGE_BYTES
+from streamfeed.loader.profile import Profile
+from streamfeed.stages import STAGES, Stages
 
 
 class NoStage:
@@ -58,6 +62,9 @@ HOMES = ("streamfeed.loader.loader.Stages", "streamfeed.loader.worker.Stages")
 def main() -> None:
     arguments = parse()
     make_corpus(arguments.folder, [Path(threading.__file__).parent])
+    if arguments.count:
+        print(json.dumps(counted_spans(arguments), indent=1))
+        return
     pairs = []
     for number in range(arguments.pairs):
         order = (True, False) if number % 2 else (False, True)
@@ -87,7 +94,7 @@ def measured(arguments: argparse.Namespace, *, counted: bool) -> float:
         return stream(arguments)
 
 
-def stream(arguments: argparse.Namespace) -> float:
+def stream(arguments: argparse.Namespace, profile: Profile | None = None) -> float:
     config = StreamConfig(
         [Source(str(arguments.folder / "data"))],
         tokenizer=str(arguments.folder / "tokenizer"),
@@ -95,7 +102,7 @@ def stream(arguments: argparse.Namespace) -> float:
         packing=arguments.packing,
     )
     tokens = 0
-    with StreamLoader(config, arguments.batch_size, num_workers=1, start_method="fork") as loader:
+    with StreamLoader(config, arguments.batch_size, num_workers=1, start_method="fork", profile=profile) as loader:
         batches = iter(loader)
         for _ in range(8):
             next(batches)
@@ -106,6 +113,23 @@ def stream(arguments: argparse.Namespace) -> float:
         return time.process_time() + cpu(worker) - begin
 
 
+def counted_spans(arguments: argparse.Namespace) -> dict[str, float]:
+    """Spans and messages of so many tokens, and what they take of the CPU time of trainer and worker."""
+    profile, stages = Profile(most=10**8), Stages()
+    seconds = stream(arguments)
+    stream(arguments, profile)
+
+    def span() -> None:
+        with stages.read.busy:
+            pass
+
+    of_a_span = min(timeit.repeat(span, number=2000, repeat=200)) / 2000
+    of_a_message = 2 * min(timeit.repeat(stages.to_bytes, number=200, repeat=100)) / 200
+    messages = arguments.tokens * 4 / MESSAGE_BYTES
+    cost = len(profile) * of_a_span + messages * of_a_message
+    return {"spans": len(profile), "span_us": of_a_span * 1e6, "seconds": seconds, "cost": cost / seconds}
+
+
 def cpu(process: psutil.Process) -> float:
     times = process.cpu_times()
     return float(times.user + times.system)
@@ -114,6 +138,7 @@ def cpu(process: psutil.Process) -> float:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path.home() / ".cache" / "streamfeed" / "bench")
+    parser.add_argument("--count", action="store_true")
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=30_000_000)
     parser.add_argument("--batch-size", type=int, default=8)
