@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -73,9 +74,11 @@ def test_shards_in_a_bucket_are_indexed_with_their_versions(bucket: Bucket, tmp_
 def ray() -> Iterator[Any]:
     found = pytest.importorskip("ray")
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+    handler = signal.getsignal(signal.SIGTERM)
     found.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
     yield found
     found.shutdown()
+    signal.signal(signal.SIGTERM, handler)  # Ray leaves its own behind, which other tests of this process would meet
 
 
 @pytest.mark.processes

@@ -53,7 +53,7 @@ def logged(folder: str) -> dict[str, list[tuple[int, object]]]:
     figures: dict[str, list[tuple[int, object]]] = {}
     for line in read_metrics(Path(folder, "metrics.jsonl")):
         for name, value in line.items():
-            if name != "step":
+            if name != "step" and not isinstance(value, str):
                 figures.setdefault(name, []).append((line["step"], pytest.approx(value, rel=1e-6)))
     return figures
 
