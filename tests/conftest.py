@@ -13,7 +13,7 @@ from hypothesis import settings
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from streamfeed.encode.engines import build_engine
-from streamfeed.encode.proof import Verdict, prove
+from streamfeed.encode.objectives.build import verdict_for
 from streamfeed.encode.spec import tokenizer_spec
 from streamfeed.encode.tokenizer import load_tokenizer
 from tests.remembering import RememberingEngine
@@ -22,6 +22,7 @@ from tests.tokenizers_for_tests import build_bpe
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from streamfeed.encode.proof import Verdict
     from streamfeed.encode.protocol import Engine
     from streamfeed.encode.tokenizer import TokenizerSpec
 
@@ -60,24 +61,30 @@ def _engine(spec: TokenizerSpec, verdict: Verdict) -> Engine:
     return RememberingEngine(build_engine(spec, verdict))
 
 
+_verdict = cache(verdict_for)
+
+
 @cache
-def _verdict(spec: TokenizerSpec, cache_dir: Path) -> Verdict:
-    return prove(spec, cache_dir)
+def _spec(name: str, cache_dir: Path | None) -> TokenizerSpec:
+    return tokenizer_spec(name, cache_dir)
 
 
 @pytest.fixture
 def one_engine(
     monkeypatch: pytest.MonkeyPatch, tokenizer: PreTrainedTokenizerBase, spec_of_tokenizer: TokenizerSpec
 ) -> None:
-    """Prove a tokenizer, build its engine and encode a text once for all the loaders of this process.
+    """Load a tokenizer, prove it, build its engine and encode a text once for all the loaders of this process.
 
     It is most of what they cost.
     """
 
     def spec(of: object, cache_dir: Path | None) -> TokenizerSpec:
-        return spec_of_tokenizer if of is tokenizer else tokenizer_spec(of, cache_dir)
+        if of is tokenizer:
+            return spec_of_tokenizer
+        return _spec(of, cache_dir) if isinstance(of, str) else tokenizer_spec(of, cache_dir)
 
     monkeypatch.setattr("streamfeed.dataset.resolve.tokenizer_spec", spec)
-    monkeypatch.setattr("streamfeed.encode.objectives.build.prove", _verdict)
+    for module in ("loader", "stream_dataset"):
+        monkeypatch.setattr(f"streamfeed.loader.{module}.verdict_for", _verdict)
     build = "streamfeed.encode.objectives.build.build_engine"
     monkeypatch.setattr(build, lambda spec, verdict, **_: _engine(spec, verdict))

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedTokenizerBase
 
+pytestmark = pytest.mark.usefixtures("one_engine")
+
 TEMPLATE = (  # no token of the content straddles the digit in front of it
     "{% for message in messages %}<{{ message.role }} 1{{ message.content }}{% if message.role == 'assistant' %}"
     + EOS

@@ -40,6 +40,8 @@ CASES = [
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(CACHE))
+    for name, size in (("DOCUMENTS", 40), ("ROWS", 8), ("TOKENS", 0)):  # thousands of samples would be packed at a time
+        monkeypatch.setattr(f"streamfeed.lane.best_fit.WINDOW_{name}", size)
     with Path("records.jsonl").open("w") as file:
         for number in range(60):
             question, answer = (
