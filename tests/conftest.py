@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import tests.servers.hub_environment  # noqa: F401  # isort: skip - the Hub that transformers and datasets see
+import tests.servers.hub_environment  # isort: skip - the Hub that transformers and datasets see
+import tests.one_thread  # noqa: F401  # isort: skip - read when torch is loaded
 
 from functools import cache
 from typing import TYPE_CHECKING

@@ -82,7 +82,7 @@ class RankPool:
     ) -> Job:
         if self.process is None:
             command = [sys.executable, "-m", "tests.distributed.zygote"]
-            variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+            variables = {**os.environ, "PYTHONPATH": str(ROOT)}
             self.process = subprocess.Popen(
                 command, cwd=ROOT, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             )

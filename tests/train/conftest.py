@@ -16,23 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """On so small a model threads only wait for each other, for seconds where the machine has other work."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 @pytest.fixture
 def fake_rows(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
     """Train on rows from nothing, in a folder that holds the settings of the test file, ``BASE``, as ``base.yaml``."""
@@ -43,7 +26,7 @@ def fake_rows(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
 @contextmanager
 def rows_from_nothing(folder: Path, settings: str) -> Iterator[None]:
     """Train on rows from nothing in ``folder``, which gets ``settings`` as ``base.yaml``."""
-    with pytest.MonkeyPatch.context() as patch, one_thread():
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "StreamLoader", FakeLoader)
         patch.setattr(evaluate, "StreamLoader", FakeLoader)
         patch.chdir(folder)

@@ -66,7 +66,7 @@ def start(
 ) -> Running:
     """Start the main job in ``folder``, as users do, which takes seconds; ``environment`` adds variables."""
     command = [sys.executable, "-m", "streamfeed.train", *_words(tokenizer, flags, words)]
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **_variables(environment)}
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), **_variables(environment)}
     process = subprocess.Popen(
         command, cwd=folder, env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
