@@ -9,6 +9,7 @@ ranks are killed too.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -74,6 +75,8 @@ def join(rank: int, size: int, folder: str, seconds: float) -> None:
 
 def main() -> None:
     die_with_parent()
+    gc.collect()
+    gc.freeze()
     print("ready", flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
