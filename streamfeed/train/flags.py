@@ -11,6 +11,7 @@ import re
 import types
 import typing
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -184,8 +185,9 @@ def _keys(tree: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, bool]]:
             yield from _keys(value, f"{name}.")
 
 
-def _known() -> list[str]:
-    return [name for name, _ in _settings(RunConfig)]
+@cache
+def _known() -> tuple[str, ...]:
+    return tuple(name for name, _ in _settings(RunConfig))
 
 
 def _settings(cls: type, prefix: str = "") -> Iterator[tuple[str, str]]:
