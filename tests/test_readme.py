@@ -69,7 +69,11 @@ def test_the_lines_of_python_run_and_the_resumed_loader_gives_the_next_row() -> 
 
 
 @pytest.mark.usefixtures("here")
-def test_the_lines_about_conversations_run(tokenizer: PreTrainedTokenizerBase, one_engine: None) -> None:
+def test_the_lines_about_conversations_run(
+    tokenizer: PreTrainedTokenizerBase, one_engine: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamfeed.lane.best_fit.WINDOW_ROWS", 8)  # half a million tokens would be packed at a time
+    monkeypatch.setattr("streamfeed.lane.best_fit.WINDOW_TOKENS", 0)
     turns = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "Because."}]
     write_records("parquet", Path("sft/0.parquet"), [{"messages": turns}] * 40)
     spoken = copy.deepcopy(tokenizer)

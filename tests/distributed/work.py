@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,36 @@ def resume(
     with loader:
         loader.load_state_dict(state)
         return [row for _, one in zip(range(steps), loader, strict=False) for row in one["input_ids"].tolist()]
+
+
+def read_a_store(
+    rank: int, size: int, *, uri: str, options: dict[str, Any], tokenizer: str, workers: int, batches: int
+) -> Any:
+    """Take batches of 4 rows of a store, whose lanes are as many as all workers; return the rows."""
+    source = Source(uri, text="text", storage_options=options)
+    config = StreamConfig([source], tokenizer=tokenizer, seq_len=32, shuffle_buffer=24, lanes=size * workers)
+    with StreamLoader(config, 4, num_workers=workers, cache_dir=CACHE) as loader:
+        return [row for batch in itertools.islice(loader, batches) for row in batch["input_ids"].tolist()]
+
+
+def once(rank: int, size: int, *, folder: str) -> Any:
+    """Do something on one rank for all, which works, and which fails; return what was heard of the failure."""
+
+    def make() -> dict[str, int]:
+        Path(folder, f"made-by-{rank}").touch()
+        return {"rank": rank}
+
+    def fail() -> None:
+        raise RuntimeError("no such bucket")
+
+    ranks = Ranks.find()
+    assert ranks.once(make) == {"rank": 0}
+    assert Ranks.find(0, 2, environment={}).once(lambda: rank) == rank, "a group of another size is another group"
+    try:
+        ranks.once(fail)
+    except (StreamfeedError, RuntimeError) as error:
+        return str(error)
+    return ""
 
 
 def hear_of_a_death(rank: int, size: int, *, corpus: str, tokenizer: str) -> Any:
