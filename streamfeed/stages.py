@@ -1,8 +1,8 @@
 """Where the time goes: seconds, items and bytes of every stage of the pipeline, counted at every hand-over.
 
 Each thread has one :class:`Stages`. Its time is charged to one account at a time: a span inside another one takes the
-time from it, so that the accounts of a thread add up to no more than the clock. That costs a fraction of a microsecond
-a span, and there are some dozens for a megabyte of text.
+time from it, so that the accounts of a thread add up to no more than the clock. That costs a microsecond or two a span,
+and there are some dozens for a megabyte of text.
 """
 
 from __future__ import annotations

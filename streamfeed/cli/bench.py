@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamfeed.cli.logs import logged_from
+from streamfeed.cli.command import asks_for_help, told
 from streamfeed.cli.own_flags import take_own, whole_number
-from streamfeed.errors import ConfigError, StreamfeedError
+from streamfeed.cli.plot import check_plot, plot_stages
+from streamfeed.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,31 +55,23 @@ class Bench:
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return 0, 1 for an error of the data, 2 for one of the settings."""
+    return 0 if asks_for_help(argv, _USAGE) else told(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str]) -> int:
     from streamfeed.train.flags import Arguments, parse
 
-    if any(word in ("-h", "--help") for word in argv):
-        sys.stdout.write(_USAGE)
-        return 0
-    try:
-        with logged_from(logging.WARNING):
-            own, on, words = take_own(
-                argv, {"--seconds": "10", "--step-ms": "0", "--workers": "", "--plot": ""}, ["--json"]
-            )
-            config = parse(Arguments.split(words))
-            config.check()
-            workers = [whole_number("--workers", one, 0) for one in own["--workers"].split(",") if own["--workers"]]
-            seconds, step_ms = (
-                _positive("--seconds", own["--seconds"]),
-                _positive("--step-ms", own["--step-ms"], least=0),
-            )
-            found = bench(config, seconds, step_ms, workers)
-            if own["--plot"]:
-                from streamfeed.cli.plot import plot_stages
-
-                plot_stages(found.to_json(), Path(own["--plot"]))
-    except StreamfeedError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2 if isinstance(error, ConfigError) else 1
+    own, on, words = take_own(argv, {"--seconds": "10", "--step-ms": "0", "--workers": "", "--plot": ""}, ["--json"])
+    config = parse(Arguments.split(words))
+    config.check()
+    workers = [whole_number("--workers", one, 0) for one in own["--workers"].split(",") if own["--workers"]]
+    seconds, step_ms = _positive("--seconds", own["--seconds"]), _positive("--step-ms", own["--step-ms"], least=0)
+    picture = Path(own["--plot"]) if own["--plot"] else None
+    if picture is not None:
+        check_plot(picture)  # before the time is spent
+    found = bench(config, seconds, step_ms, workers)
+    if picture is not None:
+        plot_stages(found.to_json(), picture)
     if "--json" in on:
         json.dump(found.to_json(), sys.stdout, indent=1)
         sys.stdout.write("\n")

@@ -29,7 +29,7 @@ def show(bench: Bench, console: Console | None = None) -> None:
     pace = f"steps of {bench.step_ms:g} ms" if bench.step_ms else "full speed"
     console.print(
         f"{best.num_workers} worker(s), {pace}: {_count(best.tokens_per_s)} tokens/s over {best.seconds:.1f} s, first "
-        f"batch after {best.first_batch_s:.1f} s, {best.peak_rss_mb:,.0f} MB in all"
+        f"batch after {best.first_batch_s:.1f} s, {_memory(best)} in all"
     )
     if bench.step_ms:
         console.print(f"a GPU with such steps would have waited for {best.data_wait_pct:.2f} % of the time")
@@ -65,7 +65,7 @@ def _cells(cost: StageCost) -> list[str]:
 
 def _sweep(bench: Bench) -> Table:
     table = Table(box=None, pad_edge=False)
-    for name in ("loader.num_workers", "tokens/s", "waiting", "first batch", "MB", "bottleneck"):
+    for name in ("loader.num_workers", "tokens/s", "waiting", "first batch", "memory", "bottleneck"):
         table.add_column(name, justify="left" if name == "bottleneck" else "right")
     for one in bench.measured:
         table.add_row(
@@ -73,11 +73,15 @@ def _sweep(bench: Bench) -> Table:
             _count(one.tokens_per_s),
             f"{one.data_wait_pct:.1f} %",
             f"{one.first_batch_s:.1f} s",
-            f"{one.peak_rss_mb:,.0f}",
+            _memory(one),
             one.bottleneck.stage,
             style="bold" if one is bench.best else "",
         )
     return table
+
+
+def _memory(measured: Measured) -> str:
+    return "unknown memory" if measured.peak_rss_mb is None else f"{measured.peak_rss_mb:,.0f} MB"
 
 
 def _count(value: float) -> str:

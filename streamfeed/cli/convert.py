@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import re
-import sys
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from streamfeed.cli.logs import logged_from
-from streamfeed.errors import ConfigError, StreamfeedError
+from streamfeed.cli.command import told
+from streamfeed.errors import ConfigError
 from streamfeed.redaction import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from rich.progress import Progress as Bar
 
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
     from streamfeed.convert.work import Done
     from streamfeed.formats.manifest import Manifest
 
-__all__ = ["main", "options_of", "shown", "told"]
+__all__ = ["main", "options_of", "shown"]
 
 _SIZES = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30}
 _ABOUT = """Converts shards of any format into shards of one, in listed order or shuffled. The bytes of the output are a
@@ -37,20 +35,7 @@ it goes on where it was; index.json is written last."""
 def main(argv: Sequence[str]) -> int:
     """Run the command; return 0, 1 for an error of the data, 2 for one of the settings."""
     arguments = _parser().parse_args(argv)
-    return told(lambda: _run(arguments))
-
-
-def told(run: Callable[[], int]) -> int:
-    """Return what ``run`` does; say its errors and warnings, and return 1 or 2 for an error."""
-    try:
-        with logged_from(logging.WARNING):
-            return run()
-    except StreamfeedError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2 if isinstance(error, ConfigError) else 1
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted: the same command goes on from here\n")
-        return 130
+    return told(lambda: _run(arguments), interrupted="interrupted: the same command goes on from here")
 
 
 def _run(arguments: argparse.Namespace) -> int:

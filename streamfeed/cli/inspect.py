@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from streamfeed.cli.logs import logged_from
+from streamfeed.cli.command import asks_for_help, told
 from streamfeed.cli.own_flags import take_own, whole_number
-from streamfeed.errors import ConfigError, StreamfeedError
 from streamfeed.objectives import Classification
 
 if TYPE_CHECKING:
@@ -44,18 +42,14 @@ class Inspected:
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return 0, 1 for an error of the data, 2 for one of the settings."""
+    return 0 if asks_for_help(argv, _USAGE) else told(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str]) -> int:
     from streamfeed.train.flags import Arguments, parse
 
-    if any(word in ("-h", "--help") for word in argv):
-        sys.stdout.write(_USAGE)
-        return 0
-    try:
-        with logged_from(logging.WARNING):
-            own, switches, words = take_own(argv, {"--rows": "4"}, ["--json"])
-            found = inspect(parse(Arguments.split(words)), whole_number("--rows", own["--rows"], 1))
-    except StreamfeedError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2 if isinstance(error, ConfigError) else 1
+    own, switches, words = take_own(argv, {"--rows": "4"}, ["--json"])
+    found = inspect(parse(Arguments.split(words)), whole_number("--rows", own["--rows"], 1))
     if "--json" in switches:
         json.dump(asdict(found), sys.stdout, ensure_ascii=False, indent=1)
         sys.stdout.write("\n")

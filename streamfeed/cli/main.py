@@ -63,7 +63,7 @@ def _index(words: Sequence[str]) -> int:
 
 
 def _verify(words: Sequence[str]) -> int:
-    if any(word.partition("=")[0] == "--config" for word in words):
+    if any(word.startswith(("--config", "--data.")) for word in words):  # a stream, by the flags of training
         from streamfeed.cli.verify_stream import main as verify_stream
 
         return verify_stream(words)

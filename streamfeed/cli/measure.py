@@ -8,12 +8,13 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfeed.errors import EmptyStreamError
 from streamfeed.loader.advice import suggest_workers
 from streamfeed.loader.bottleneck import READING, Circumstances, find
 from streamfeed.loader.loader import StreamLoader
+from streamfeed.stages import STAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,10 +23,9 @@ if TYPE_CHECKING:
     from streamfeed.loader.bottleneck import Bottleneck
     from streamfeed.loader.flow import Flow
     from streamfeed.loader.memory import Batch
-    from streamfeed.loader.report import Report
     from streamfeed.train.config import RunConfig
 
-__all__ = ["WARM_UP_STEPS", "Measured", "StageCost", "measure", "stage_costs"]
+__all__ = ["WARM_UP_STEPS", "Faults", "Measured", "StageCost", "measure", "stage_costs"]
 
 WARM_UP_STEPS = 20
 """Steps that are not counted where steps have a length: queues fill, and the first windows are read."""
@@ -57,8 +57,8 @@ class StageCost:
 class Measured:
     """One measurement. ``data_wait_pct`` is the share of the time that a trainer would have waited for batches.
 
-    Seconds, tokens and stages are those from the first batch on, or from the step behind the warm-up. Memory is that
-    of all processes (proportional shares of what they share).
+    Seconds, tokens, stages and faults are those from the first batch on, or from the step behind the warm-up. Memory is
+    that of this process and its workers, what they share counted once; None where the system does not say.
     """
 
     num_workers: int
@@ -68,7 +68,7 @@ class Measured:
     tokens_per_s: float
     data_wait_pct: float
     first_batch_s: float
-    peak_rss_mb: float
+    peak_rss_mb: float | None
     bottleneck: Bottleneck
     stages: dict[str, StageCost]
     suggested: Suggestion
@@ -101,14 +101,15 @@ def measure(config: RunConfig, num_workers: int, seconds: float, step_ms: float)
         pace.step()
         first_batch_s = time.perf_counter() - begin
         pace.steps(WARM_UP_STEPS if step_ms else 0)
-        before, tokens = loader.flow(), loader.report().tokens
+        flow, before = loader.flow(), loader.report()
         pace.begin()
         pace.steps_for(seconds)
-        report, flow = loader.report(), loader.flow().since(before)
-        tokens = report.tokens - tokens
+        flow, report = loader.flow().since(flow), loader.report()
+        tokens = report.tokens - before.tokens
+        faults = Faults(report.retries - before.retries, report.tally.skipped - before.tally.skipped)
         if not tokens:
             raise EmptyStreamError("the stream ended before anything was measured: give more data, or data.epochs null")
-        here, stages = Circumstances.of(loader), stage_costs(flow, tokens, report)
+        here, stages = Circumstances.of(loader), stage_costs(flow, tokens, faults)
         return Measured(
             num_workers=loader.num_workers,
             seconds=pace.spent,
@@ -117,7 +118,7 @@ def measure(config: RunConfig, num_workers: int, seconds: float, step_ms: float)
             tokens_per_s=tokens / pace.spent,
             data_wait_pct=100 * pace.waited / pace.spent,
             first_batch_s=first_batch_s,
-            peak_rss_mb=pace.peak_bytes / 1e6,
+            peak_rss_mb=pace.peak_bytes / 1e6 if pace.peak_bytes else None,
             bottleneck=find(flow, pace.waited, pace.spent, here),
             stages=stages,
             suggested=_suggestion(stages, tokens, tokens / pace.batches, step_ms, here),
@@ -180,15 +181,26 @@ class _Pace:
         return batch is not None
 
 
-def stage_costs(flow: Flow, tokens: int, report: Report) -> dict[str, StageCost]:
-    """Return what each stage cost over all processes, in the order of the flow, with the faults of ``report``.
+class Faults(NamedTuple):
+    """Requests that were repeated, and bad records that were passed over."""
+
+    retries: int = 0
+    skips: int = 0
+
+
+def stage_costs(flow: Flow, tokens: int, faults: Faults) -> dict[str, StageCost]:
+    """Return what each stage cost over all processes, in the order of the flow, each fault with who met it.
 
     Requests run beside each other, and waiting is no work: neither has a share.
     """
-    figures = dict(flow.total().items())
-    busy = sum(work.busy_ns for name, work in figures.items() if name not in _NO_WORK)
+    total = flow.total()
+    busy = sum(work.busy_ns for name, work in total.items() if name not in _NO_WORK)
+    retries = {"fetch" if any(total["fetch"]) else "read": faults.retries}
+    skips = {"decode": faults.skips}
     costs = {}
-    for name, work in figures.items():
+    for name, work in zip(STAGES, total.works, strict=True):
+        if not (any(work) or retries.get(name) or skips.get(name)):
+            continue
         costs[name] = StageCost(
             busy_s=work.busy_ns / _NS,
             starved_s=work.starved_ns / _NS,
@@ -197,8 +209,8 @@ def stage_costs(flow: Flow, tokens: int, report: Report) -> dict[str, StageCost]
             bytes=work.bytes,
             share=0.0 if name in _NO_WORK else work.busy_ns / max(1, busy),
             s_per_million_tokens=work.busy_ns / _NS / tokens * 1e6,
-            retries=report.retries if name == ("fetch" if "fetch" in figures else "read") else 0,
-            skips=report.tally.skipped if name == "decode" else 0,
+            retries=retries.get(name, 0),
+            skips=skips.get(name, 0),
         )
     return costs
 
@@ -207,7 +219,7 @@ _NO_WORK = frozenset({"fetch", "wait"})
 
 
 def _memory() -> int:
-    """Return the bytes of memory of this process and its workers; what they share is counted once."""
+    """Return the bytes of memory of this process and its workers, what they share once; 0 where nobody says."""
     pids = [os.getpid(), *(child.pid for child in multiprocessing.active_children())]
     page = os.sysconf("SC_PAGE_SIZE")
     private, shared = 0, [0]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["plot_stages"]
+__all__ = ["check_plot", "plot_stages"]
 
 _PARTS = {
     "busy_s": ("at work", "#4269d0"),
@@ -21,23 +21,30 @@ _PARTS = {
 _INCH_A_STAGE, _DPI = 0.32, 120
 
 
+def check_plot(path: Path) -> None:
+    """Raise :class:`ConfigError` where ``path`` is no name of a PNG, and where matplotlib is not installed."""
+    if path.suffix.lower() != ".png":
+        raise ConfigError(f"a plot is a PNG, so it has a name such as {path.with_suffix('.png').name}, not {path.name}")
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        raise ConfigError("drawing needs matplotlib: pip install 'streamfeed[plot]'") from error
+
+
 def plot_stages(figures: Mapping[str, Any], path: Path) -> None:
     """Draw ``figures`` of a bench as a PNG at ``path``.
 
     ``stages``: by name, seconds as ``busy_s``, ``starved_s`` and ``blocked_s``, in the order of the flow; beside them
     ``tokens_per_s``, ``data_wait_pct``, ``bottleneck``, and maybe a ``sweep``: ``num_workers`` and ``tokens_per_s`` of
-    every number of workers that was tried. Raises :class:`ConfigError` where matplotlib is not installed, where there
-    are no stages, and where ``path`` is no PNG or cannot be written.
+    every number of workers that was tried. Raises :class:`ConfigError` as :func:`check_plot`, where there are no
+    stages, and where ``path`` cannot be written.
     """
-    if path.suffix.lower() != ".png":
-        raise ConfigError(f"a plot is a PNG, so it has a name such as {path.with_suffix('.png').name}, not {path.name}")
+    check_plot(path)
     if not figures["stages"]:
         raise ConfigError("there are no stages to draw: nothing was measured")
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg  # no display, no state of pyplot
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError("drawing needs matplotlib: pip install 'streamfeed[plot]'") from error
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # no display, no state of pyplot
+    from matplotlib.figure import Figure
+
     sweep = sorted(figures.get("sweep") or (), key=lambda one: one["num_workers"])
     height = 1.8 + _INCH_A_STAGE * len(figures["stages"])
     figure = Figure(figsize=(12 if sweep else 8, max(3.2, height)), dpi=_DPI, layout="constrained")

@@ -6,7 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from streamfeed.cli.convert import options_of, shown, told
+from streamfeed.cli.command import told
+from streamfeed.cli.convert import options_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from streamfeed.cli.logs import logged_from
+from streamfeed.cli.command import asks_for_help, told
 from streamfeed.cli.trace_flags import Asked, asked_of
-from streamfeed.errors import ConfigError, StreamfeedError
+from streamfeed.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -55,18 +54,13 @@ class Traced:
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return 0, 1 for an error of the data (or nothing found), 2 for one of the settings."""
-    if any(word in ("-h", "--help") for word in argv):
-        sys.stdout.write(_USAGE)
-        return 0
-    try:
-        with logged_from(logging.WARNING):
-            asked, words = asked_of(argv)
-            found = trace(asked, words)
-            some = _as_json(found, asked) if asked.as_json else _shown(found, asked)
-    except StreamfeedError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2 if isinstance(error, ConfigError) else 1
-    return 0 if some else 1
+    return 0 if asks_for_help(argv, _USAGE) else told(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str]) -> int:
+    asked, words = asked_of(argv)
+    found = trace(asked, words)
+    return 0 if (_as_json if asked.as_json else _shown)(found, asked) else 1
 
 
 def trace(asked: Asked, words: Sequence[str] = ()) -> Iterator[Traced]:

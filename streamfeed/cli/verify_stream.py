@@ -11,9 +11,8 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from streamfeed.cli.logs import logged_from
+from streamfeed.cli.command import asks_for_help, told
 from streamfeed.cli.own_flags import take_own, whole_number
-from streamfeed.errors import ConfigError, StreamfeedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,24 +51,22 @@ class StreamVerdict:
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return 0 where the promise is kept, 1 where it is not, 2 for an error of the settings."""
+    if asks_for_help(argv, _USAGE):
+        return 0
+    return told(lambda: _run(argv), logging.ERROR)  # that ranks do not divide lanes is meant here
+
+
+def _run(argv: Sequence[str]) -> int:
     from streamfeed.train.flags import Arguments, parse
 
-    if any(word in ("-h", "--help") for word in argv):
-        sys.stdout.write(_USAGE)
-        return 0
-    try:
-        with logged_from(logging.ERROR):  # that ranks do not divide lanes is meant here
-            own, switches, words = take_own(argv, _FLAGS, ["--json"])
-            as_json = "--json" in switches
-            verdict = verify_stream(
-                parse(Arguments.split(words)),
-                whole_number("--batches", own["--batches"], 1),
-                seed=whole_number("--seed", own["--seed"], 0),
-                say=_silent if as_json else _say,
-            )
-    except StreamfeedError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2 if isinstance(error, ConfigError) else 1
+    own, switches, words = take_own(argv, _FLAGS, ["--json"])
+    as_json = "--json" in switches
+    verdict = verify_stream(
+        parse(Arguments.split(words)),
+        whole_number("--batches", own["--batches"], 1),
+        seed=whole_number("--seed", own["--seed"], 0),
+        say=_silent if as_json else _say,
+    )
     if as_json:
         json.dump({"ok": verdict.fault is None, **asdict(verdict)}, sys.stdout, ensure_ascii=False, indent=1)
         sys.stdout.write("\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -51,11 +52,7 @@ class _Whole:
 
     def piece(self, record: int) -> int:
         """Return the piece that holds ``record``: the last that begins at or before it."""
-        low, high = 0, len(self.counts)
-        while low + 1 < high:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.first[middle] <= record else (low, middle)
-        return low
+        return bisect_right(self.first, record, 0, len(self.counts)) - 1
 
     def bytes_before(self, record: int) -> int:
         if record >= self.records:
@@ -65,12 +62,8 @@ class _Whole:
 
     def behind(self, first: int, nbytes: int) -> int:
         """Return the last record that lies no more than ``nbytes`` behind ``first``, at least one on."""
-        goal = self.bytes_before(first) + nbytes
-        low, high = first + 1, self.records + 1
-        while low + 1 < high:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.bytes_before(middle) <= goal else (low, middle)
-        return low
+        behind = range(first + 2, self.records + 1)
+        return first + 1 + bisect_right(behind, self.bytes_before(first) + nbytes, key=self.bytes_before)
 
     def stretches(self, first: int, stop: int) -> Iterator[Stretch]:
         piece = self.piece(first)

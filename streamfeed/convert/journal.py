@@ -100,13 +100,7 @@ class Journal:
 
     def counted(self) -> set[int]:
         """Return the pieces that have been counted."""
-        return self._numbers(f"{FOLDER}/counts/")
-
-    def finished(self) -> set[int]:
-        """Return the shards that have been finished, by number; they may be gone again."""
-        return self._numbers(f"{FOLDER}/done/")
-
-    def _numbers(self, prefix: str) -> set[int]:
+        prefix = f"{FOLDER}/counts/"
         found = (name.removeprefix(prefix).removesuffix(".json") for name in self.output.names() if _in(name, prefix))
         return {int(name) for name in found if name.isdecimal()}
 

@@ -130,7 +130,7 @@ class Stream:
         self._left: tuple[Rows, Origin] | None = None
 
     def take(self, records: int) -> Iterator[tuple[Rows, Origin]]:
-        """Yield the next ``records`` records; raises :class:`AssertionError` where there are fewer."""
+        """Yield the next ``records`` records; raises what reading does, also where there are fewer than counted."""
         while records:
             rows, origin = self._left or next(self._rows)
             taken = min(records, len(rows))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from streamfeed.formats.shape import Shape
     from streamfeed.storage.files import ShardFile
 
-__all__ = ["HASH", "META", "TokenBatch", "TokenHead", "Tokens", "batch_hash", "token_batches", "token_head"]
+__all__ = ["HASH", "META", "TokenBatch", "TokenHead", "Tokens", "batch_hash", "token_batches"]
 
 META = b"streamfeed"
 HASH = b"xxh3"
@@ -93,12 +93,6 @@ class Tokens:
         if self._tokenizer and head.fingerprint != self._tokenizer:
             cause = f"was encoded with tokenizer {head.name} ({head.fingerprint}), the stream's is {self._tokenizer}"
             raise FieldError(file.shard, "", cause, "use that tokenizer, or convert the texts again")
-
-
-def token_head(file: ShardFile) -> TokenHead:
-    """Return what a shard says of itself; reads its footer. Raises :class:`CorruptShardError`."""
-    with closing(file.open()) as raw:
-        return _opened(raw, file)[1]
 
 
 class TokenBatch(NamedTuple):

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from streamfeed.encode.tokenizer import TokenizerSpec
     from streamfeed.plan.plan import Plan
 
-__all__ = ["Suggestion", "check", "check_shared_memory", "off_by_much", "refuse_what_cannot_fit", "suggest_workers"]
+__all__ = [
+    "Suggestion",
+    "check",
+    "check_shared_memory",
+    "off_by_much",
+    "refuse_what_cannot_fit",
+    "room_for_workers",
+    "suggest_workers",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +44,11 @@ class Suggestion(NamedTuple):
     why: str
 
 
+def room_for_workers(cores: int, engine_threads: int = 1) -> int:
+    """Return how many workers can run at once beside the trainer, which has a core to itself; at least one."""
+    return max(1, (cores - 1) // max(1, engine_threads))
+
+
 def suggest_workers(
     cores: int,
     lanes: int,
@@ -49,7 +62,7 @@ def suggest_workers(
     One core is the trainer's. A worker takes ``engine_threads`` of the others and gives ``worker_tokens_per_s``; where
     that and what training takes are known, as few workers as keep it from waiting, else as many as there is room for.
     """
-    room = max(1, (cores - 1) // max(1, engine_threads))
+    room = room_for_workers(cores, engine_threads)
     most = min(room, lanes)
     bound = (
         f"{lanes} lane(s) on this rank, and a worker without a lane does nothing"

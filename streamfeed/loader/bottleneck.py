@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamfeed.dataset.share import Share
+from streamfeed.loader.advice import room_for_workers
 from streamfeed.storage.urls import is_remote
 from streamfeed.topology import cores_of_rank
 
@@ -158,7 +159,8 @@ def _advice(stage: str, faster: float, here: Circumstances) -> str:
         return "copy from pinned memory: with a DevicePrefetcher"
     if stage in _OWN:
         return "ask for fewer columns, or train with larger batches: the training process itself does this"
-    most = here.slots if stage == "read" else min(here.slots, here.cores)  # waiting for a store takes no core
+    room = here.slots if stage == "read" else room_for_workers(here.cores)  # waiting for a store takes no core
+    most = min(here.slots, room)
     return ", or ".join(part for part in (_workers(faster, most, here), _of_stage(stage, here)) if part)
 
 

@@ -74,7 +74,7 @@ class RemoteWorker:
         self._listener = listener
         self._receiving = listener.stages.receive
         self._work = b""
-        self._trainer_s = 0.0
+        self._trainer_ns = 0
         self._process = process
         self._pipe = pipe
         self._buffers = ring.buffers()
@@ -85,10 +85,12 @@ class RemoteWorker:
 
     def receive(self) -> Message:
         """Wait for the next message. Raises what the worker raised, or :class:`WorkerError` when it died."""
-        begin = time.perf_counter()
-        with self._receiving.starved:
-            data = self._next_bytes()
-        self._trainer_s += time.perf_counter() - begin
+        before = self._receiving.starved.ns
+        try:
+            with self._receiving.starved:
+                data = self._next_bytes()
+        finally:
+            self._trainer_ns += self._receiving.starved.ns - before
         with self._receiving.busy:
             header = Header.unpack(data)
             if header.slot < 0:
@@ -110,7 +112,7 @@ class RemoteWorker:
     @property
     def waited(self) -> Waited:
         """Who waited for whom."""
-        return Waited(self._trainer_s, self.figures()["send"].blocked_ns / 1e9)
+        return Waited(self._trainer_ns / 1e9, self.figures()["send"].blocked_ns / 1e9)
 
     def ready(self) -> bool:
         """Say whether a message, or the news of a death, has arrived."""

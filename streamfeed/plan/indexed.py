@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from streamfeed.errors import StreamfeedError
+from streamfeed.errors import CorruptShardError, StreamfeedError
 from streamfeed.formats.manifest import MANIFEST, Manifest, ShardEntry
 from streamfeed.formats.protocol import Extent, Piece
 from streamfeed.storage.output import output_at
@@ -96,8 +96,11 @@ class Indexed:
         try:
             data = output_at(folder, self._options if is_remote(folder) else None).read(MANIFEST)
             manifest = None if data is None else Manifest.from_bytes(data, shown)
-        except (StreamfeedError, OSError) as error:  # others call their files so too, and it is never needed
+        except CorruptShardError as error:  # others call their files so too, and it is never needed
             logger.info("%s is not used: %s", shown, error)
+            return {}
+        except (StreamfeedError, OSError) as error:  # read another time, it would have the stream cut otherwise
+            logger.warning("%s cannot be read, and shards are cut without it: %s", shown, error)
             return {}
         return {} if manifest is None else {entry.name: entry for entry in manifest.shards}
 

@@ -122,10 +122,7 @@ class LocalOutput:
 
     def write(self, name: str, data: bytes) -> None:
         """Put a small file at ``name``."""
-        with self.scratch() as scratch:
-            path = scratch / "file"
-            path.write_bytes(data)
-            self.place(path, name)
+        _write(self, name, data)
 
     def place(self, path: Path, name: str) -> Placed:
         """Move a file to ``name`` by a rename."""
@@ -211,10 +208,7 @@ class RemoteOutput:
 
     def write(self, name: str, data: bytes) -> None:
         """Put a small file at ``name``."""
-        with self.scratch() as scratch:
-            path = scratch / "file"
-            path.write_bytes(data)
-            self.place(path, name)
+        _write(self, name, data)
 
     def place(self, path: Path, name: str) -> Placed:
         """Upload a file to ``name``."""
@@ -279,6 +273,13 @@ class RemoteOutput:
                 return None
             failure = ReadError(self.shown, "", f"the store failed: {gave}", "run it again: what is finished is kept")
         raise failure
+
+
+def _write(output: Output, name: str, data: bytes) -> None:
+    with output.scratch() as scratch:
+        path = scratch / "file"
+        path.write_bytes(data)
+        output.place(path, name)
 
 
 def _removed(fs: Any, path: str) -> bool:  # noqa: ANN401

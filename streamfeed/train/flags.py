@@ -10,6 +10,7 @@ import difflib
 import re
 import types
 import typing
+from collections import deque
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -42,17 +43,19 @@ class Arguments:
         """Separate ``--config FILE`` from the other flags, wherever it stands. Raises :class:`ConfigError`."""
         files: list[str] = []
         flags: list[str] = []
-        words = iter(argv)
-        for word in words:
+        words = deque(argv)
+        while words:
+            word = words.popleft()
             if word == "--config":
-                file = next(words, None)
-                if file is None:
+                if not words:
                     raise ConfigError("--config needs the path of a YAML file")
-                files.append(file)
+                files.append(words.popleft())
             elif word.startswith("--config="):
                 files.append(word.removeprefix("--config="))
+            elif word in _switches() and (not words or words[0].startswith("--")):
+                flags.append(f"{word}=true")  # what is on or off may stand alone
             else:
-                flags.append(f"{word}=true" if word == "--profile" else word)
+                flags.append(word)
         return cls(tuple(files), tuple(flags))
 
     def over(self, file: Path) -> Arguments:
@@ -105,7 +108,7 @@ def _typed(arguments: Arguments, defaults: Mapping[str, Any]) -> RunConfig:
     parser.add_argument("--config", action=ActionConfigFile, help="YAML file; flags win")
     parser.add_class_arguments(RunConfig)
     parser.set_defaults(dict(defaults))
-    texts = {name: text for name, text in _settings(RunConfig) if text}
+    texts = {name: text for name, text, _ in _settings(RunConfig) if text}
     for action in parser._actions:  # noqa: SLF001 - argparse's own list; there is no public way to set a help text
         action.help = texts.get(action.dest, action.help)
     words = [word for file in arguments.files for word in ("--config", file)] + list(arguments.flags)
@@ -187,16 +190,22 @@ def _keys(tree: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, bool]]:
 
 @cache
 def _known() -> tuple[str, ...]:
-    return tuple(name for name, _ in _settings(RunConfig))
+    return tuple(name for name, *_ in _settings(RunConfig))
 
 
-def _settings(cls: type, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Every setting by dotted name with its help text, sections included."""
+@cache
+def _switches() -> frozenset[str]:
+    """Return the flags of settings that are on or off."""
+    return frozenset(f"--{name}" for name, _, hint in _settings(RunConfig) if hint is bool)
+
+
+def _settings(cls: type, prefix: str = "") -> Iterator[tuple[str, str, object]]:
+    """Every setting by dotted name with its help text and type, sections included."""
     hints = typing.get_type_hints(cls)
     for field in fields(cls):
         name = f"{prefix}{field.name}"
-        yield name, field.metadata.get("help") or HELP.get(name, "")
         hint = hints[field.name]
+        yield name, field.metadata.get("help") or HELP.get(name, ""), hint
         if is_dataclass(hint) and isinstance(hint, type) and not isinstance(hint, types.UnionType):
             yield from _settings(hint, f"{name}.")
 

@@ -134,11 +134,11 @@ def write_profile(profile: Profile, path: Path) -> str:
 
 def speed_of(meter: Meter, watch: Watch) -> dict[str, Any]:
     """Return how fast the run was for ``summary.json``, and what held it up; ``watch`` has watched all of it."""
-    speed: dict[str, Any] = dict(meter.total())
-    waited = speed["data_wait_pct"] * speed["seconds"] / 100
-    slow = speed["data_wait_pct"] > TOO_MUCH_PCT
-    speed["bottleneck"] = str(watch.lap(waited, speed["seconds"])) if slow else None
-    return speed
+    total = meter.total()
+    figures = total.figures()
+    slow = figures["data_wait_pct"] > TOO_MUCH_PCT
+    found = str(watch.lap(total.waited, total.seconds)) if slow else None
+    return {"seconds": total.seconds, **figures, "bottleneck": found}
 
 
 def summary_of(job: Job, saved: Checkpoint, ended_by: str) -> dict[str, Any]:

@@ -113,10 +113,9 @@ class Meter:
         self._lap = Lap(now)
         return lap.ended(now)
 
-    def total(self) -> dict[str, float]:
-        """Return ``seconds``, ``tokens_per_s`` and ``data_wait_pct`` since the start."""
-        total = self._total.ended(self._clock())
-        return {"seconds": total.seconds, **total.figures()}
+    def total(self) -> Lap:
+        """Return the figures since the start."""
+        return self._total.ended(self._clock())
 
 
 @dataclass

@@ -11,15 +11,13 @@ from rich.console import Console
 from streamfeed.cli.bench import Bench
 from streamfeed.cli.bench_table import show
 from streamfeed.cli.main import main
-from streamfeed.cli.measure import Measured, stage_costs
+from streamfeed.cli.measure import Faults, Measured, stage_costs
 from streamfeed.cli.own_flags import take_own
 from streamfeed.errors import ConfigError
 from streamfeed.loader.advice import Suggestion
 from streamfeed.loader.bottleneck import Bottleneck
 from streamfeed.loader.flow import Flow
-from streamfeed.loader.report import Report
 from streamfeed.stages import Stages
-from streamfeed.stats import Tally
 from tests.streams import corpus
 
 if TYPE_CHECKING:
@@ -106,6 +104,45 @@ def test_a_stream_that_ends_too_early_is_an_error(words: list[str], capsys: pyte
     assert "the stream ended before anything was measured" in capsys.readouterr().err
 
 
+def test_faults_are_those_of_the_time_that_is_measured(
+    tmp_path: Path, tokenizer_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bad records that all lie in front are met in the warm-up, and decoding goes on behind it."""
+    corpus(tmp_path / "corpus", "jsonl", [60] * 30)
+    first = tmp_path / "corpus" / "000.jsonl"
+    first.write_text("{no json\n" * 5 + first.read_text())
+    given = {"data.uri": tmp_path / "corpus", "data.tokenizer": tokenizer_folder, "data.seq_len": 32}
+    given |= {"loader.num_workers": 0, "data.shuffle_buffer": 0, "data.window_bytes": 4096, "data.lanes": 1}
+    given |= {"data.on_error": "skip", "data.epochs": 1}
+    found = told(
+        ["bench", "--seconds=5", "--step-ms=0.1", *(f"--{name}={value}" for name, value in given.items())], capsys
+    )
+    assert found["stages"]["decode"]["items"] > 0
+    assert found["stages"]["decode"]["skips"] == 0
+
+
+def test_a_fault_is_told_also_where_nothing_else_was_done() -> None:
+    costs = stage_costs(Flow(Stages().figures()), 1000, Faults(retries=3, skips=4))
+    assert {name: (cost.retries, cost.skips) for name, cost in costs.items()} == {"read": (3, 0), "decode": (0, 4)}
+
+
+def test_memory_that_nobody_says_is_unknown_and_not_nothing(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamfeed.cli.measure._memory", lambda: 0)
+    assert told(words, capsys)["peak_rss_mb"] is None
+    assert main(words) == 0
+    assert "unknown memory in all" in capsys.readouterr().out
+
+
+def test_a_picture_that_cannot_be_is_refused_before_anything_is_measured(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamfeed.cli.bench.bench", lambda *_: pytest.fail("was measured"))
+    assert main([*words, "--plot=figure.pdf"]) == 2
+    assert "a plot is a PNG" in capsys.readouterr().err
+
+
 def measured(workers: int, speed: float) -> Measured:
     return Measured(workers, 1.0, 10, int(speed), speed, 1.0, 0.5, 100.0, TRAINING, {}, SUGGESTED)
 
@@ -120,8 +157,7 @@ def test_faults_stand_with_the_stage_that_met_them() -> None:
     for stage in (stages.read, stages.fetch, stages.decode):
         stage.count(1, 2)
         stage.busy.add(0, 5)
-    report = Report(retries=3, tally=Tally(skipped=4))
-    costs = stage_costs(Flow(stages.figures()), 1000, report)
+    costs = stage_costs(Flow(stages.figures()), 1000, Faults(retries=3, skips=4))
     assert (costs["fetch"].retries, costs["read"].retries, costs["decode"].skips) == (3, 0, 4)
     assert (costs["fetch"].share, costs["read"].share, costs["decode"].share) == (0.0, 0.5, 0.5)
     console = Console(width=200)

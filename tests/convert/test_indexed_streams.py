@@ -114,6 +114,16 @@ def test_a_stale_or_foreign_manifest_is_ignored(change: str, tmp_path: Path, cap
     assert ("make that again with streamfeed index" in caplog.text) is (change in {"size", "version"})
 
 
+def test_a_manifest_that_cannot_be_read_is_done_without_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_shard("tar", tmp_path / "a.tar", texts_with_ids(30, words=20))
+    (tmp_path / "index.json").mkdir()
+    with caplog.at_level(logging.WARNING):
+        assert Indexed(table(path), None).pieces(0, 1) is None
+    assert "index.json cannot be read, and shards are cut without it" in caplog.text
+
+
 def test_a_manifest_further_up_tells_of_shards_in_folders(tmp_path: Path) -> None:
     path = write_shard("tar", tmp_path / "train" / "a.tar", texts_with_ids(3000, words=200))
     index_folder(str(tmp_path), LocalEngine())

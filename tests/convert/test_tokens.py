@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from streamfeed.formats.code_points import MOST_IDS, ids_of, text_of_ids
 from streamfeed.formats.detect import make_format
 from streamfeed.formats.protocol import WHOLE, Chunk, Cursor, Extent
 from streamfeed.formats.shape import Shape
-from streamfeed.formats.tokens import token_head
+from streamfeed.formats.tokens import META
 from streamfeed.objectives import Map, PromptCompletion
 from streamfeed.storage.files import ShardFile
 from tests.convert.conversions import conversion, convert, files
@@ -84,11 +85,11 @@ def test_tokens_are_kept_in_the_smallest_integers_with_the_tokenizer_s_print(
     assert spec_of_tokenizer.vocab_size > 256
     assert found.schema.field("ids").type == pa.large_list(pa.uint16())
     assert found.column("ids").null_count == sum(text is None for text in TEXTS)
-    assert token_head(shard(path)) == (
-        spec_of_tokenizer.fingerprint,
-        spec_of_tokenizer.vocab_size,
-        spec_of_tokenizer.name,
-    )
+    assert json.loads(found.schema.metadata[META]) == {
+        "tokenizer": spec_of_tokenizer.fingerprint,
+        "vocabulary": spec_of_tokenizer.vocab_size,
+        "name": spec_of_tokenizer.name,
+    }
     assert verify_folder(str(tmp_path / "tokens"), LocalEngine()).problems == ()
 
 

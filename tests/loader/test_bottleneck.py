@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from streamfeed.loader.advice import suggest_workers
 from streamfeed.loader.bottleneck import Bottleneck, Circumstances, find
 from streamfeed.loader.flow import Flow
 from streamfeed.stages import NOTHING, STAGES, Figures, Work
@@ -95,7 +96,8 @@ def test_workers_that_have_told_nothing_yet_are_starting() -> None:
     ("here", "advice"),
     [
         (HERE, "raise loader.num_workers from 2 to 5"),  # training waited for half of its time
-        (replace(HERE, cores=3), "raise loader.num_workers from 2 to 3"),
+        (replace(HERE, cores=4), "raise loader.num_workers from 2 to 3"),  # the trainer has one of them
+        (replace(HERE, cores=3), "give this rank more cores: all 3 are in use"),
         (replace(HERE, cores=2), "give this rank more cores: all 2 are in use"),
         (replace(HERE, slots=2), "begin the run with more data.lanes"),
         (replace(HERE, engine="huggingface", why="its pre-tokenizer is unknown"), "its pre-tokenizer is unknown"),
@@ -111,3 +113,13 @@ def test_a_store_that_is_waited_for_takes_no_core() -> None:
     found = blamed(worker, worker, here=replace(HERE, cores=2, remote=True))
     assert found.advice == "raise loader.num_workers from 2 to 5, or bring the shards nearer"
     assert str(found).startswith("read: 89% of the time of a worker, reading shards; raise")
+
+
+@pytest.mark.parametrize("cores", range(1, 9))
+def test_it_never_asks_for_more_workers_than_are_suggested(cores: int) -> None:
+    worker = figures(encode=8, pack=1, pack_starved=8)
+    most = suggest_workers(cores, 48).workers
+    for workers in range(1, 9):
+        said = blamed(worker, worker, here=replace(HERE, cores=cores, workers=workers)).advice
+        assert said.startswith("raise ") is (workers < most)
+        assert int(said.split()[-1]) <= most if said.startswith("raise ") else "more cores" in said

@@ -324,6 +324,15 @@ def test_held_out_data_is_one_pass_in_listed_order_read_as_the_training_s(tmp_pa
 
 
 def test_no_setting_is_without_a_help_text() -> None:
-    bare = [name for name, text in _settings(RunConfig) if not text]
-    sections = {name.rpartition(".")[0] for name, _ in _settings(RunConfig)}
+    bare = [name for name, text, _ in _settings(RunConfig) if not text]
+    sections = {name.rpartition(".")[0] for name, *_ in _settings(RunConfig)}
     assert [name for name in bare if name not in sections] == []
+
+
+def test_a_flag_that_is_on_or_off_may_stand_alone_wherever_it_stands() -> None:
+    packed = [*DATA, "--data.packing", "none"]
+    for words in (["--profile", *packed], [*packed, "--profile"], [*packed, "--profile", "true"]):
+        assert read(*words).profile
+    assert not read(*packed, "--profile", "false").profile
+    assert not read(*packed, "--profile=false").profile
+    assert read("--data.group_by_length", *packed).data.group_by_length
