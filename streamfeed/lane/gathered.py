@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from operator import getitem
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xxhash
@@ -38,8 +37,8 @@ class Gathered:
         begins, ends = begins * size, ends * size
         first = bases.searchsorted(begins, side="right") - 1
         base = bases[first]
-        sides = map(slice, (begins - base).tolist(), (ends - base).tolist())
-        cuts = cast("list[memoryview | bytes]", list(map(getitem, map(views.__getitem__, first.tolist()), sides)))
+        sides = zip(first.tolist(), (begins - base).tolist(), (ends - base).tolist(), strict=True)
+        cuts: list[memoryview | bytes] = [views[part][start:stop] for part, start, stop in sides]
         for index in np.flatnonzero(ends > bases[first + 1]).tolist():
             cuts[index] = _across(views, bases, int(begins[index]), int(ends[index]))
         self._cuts = cuts
