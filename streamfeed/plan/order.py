@@ -45,15 +45,20 @@ class KeyedOrders:
 
     def __init__(self, *parts: str | int) -> None:
         self._parts = parts
-        self._block = -1
-        self._bits = np.empty(0, dtype=np.uint64)
+        self._blocks: dict[int, NDArray[np.uint64]] = {}  # the last two: items may lie in both
 
     def order(self, first: int, count: int) -> NDArray[np.int64]:
         """Return a permutation of ``range(count)``, int64, for items ``first`` to ``first + count - 1``."""
-        block = first // BLOCK
-        if block != self._block or first - block * BLOCK + count > len(self._bits):
-            blocks = range(block, (first + count) // BLOCK + 1)
-            self._block = block
-            self._bits = np.concatenate([keyed_bits(order_key(*self._parts, number), BLOCK) for number in blocks])
-        begin = first - block * BLOCK
-        return self._bits[begin : begin + count].argsort(kind="stable")
+        block, begin = divmod(first, BLOCK)
+        if begin + count <= BLOCK:
+            return self._bits(block)[begin : begin + count].argsort(kind="stable")
+        numbers = range(block, (first + count - 1) // BLOCK + 1)
+        bits = np.concatenate([self._bits(number) for number in numbers])
+        return bits[begin : begin + count].argsort(kind="stable")
+
+    def _bits(self, block: int) -> NDArray[np.uint64]:
+        found = self._blocks.get(block)
+        if found is None:
+            found = self._blocks[block] = keyed_bits(order_key(*self._parts, block), BLOCK)
+            self._blocks.pop(block - 2, None)
+        return found
