@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from streamfeed.convert.work import Done, Task, Work, Worker
 from streamfeed.encode.proof import thread_environment
 from streamfeed.errors import ConfigError, StreamfeedError, WorkerError
+from streamfeed.loader.heap import collect_seldom
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -153,6 +154,7 @@ def _begin(work: Work) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+    collect_seldom()
     _worker().append(Worker(work))
 
 

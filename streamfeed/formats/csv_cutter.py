@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from streamfeed.formats.lines import cut_lines
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -50,7 +52,7 @@ class RecordCutter:
 
     def feed(self, block: bytes) -> list[Record]:
         """Return the records that ``block`` completes."""
-        lines = block.split(b"\n")
+        lines = cut_lines(block)
         if len(lines) > 1 and self._tail:
             lines[0] = b"".join([*self._tail, lines[0]])
             self._tail, self._tail_size = [], 0

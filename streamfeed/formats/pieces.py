@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamfeed.errors import CorruptShardError
-from streamfeed.formats.lines import BLOCK, BOM, LINE_LIMIT, is_blank, line_too_long
+from streamfeed.formats.lines import BLOCK, BOM, LINE_LIMIT, cut_lines, is_blank, line_too_long
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +80,7 @@ class LineCutter:
             if not newline:
                 return
             yield from self._straddler()
-        lines = data.split(b"\n")
+        lines = cut_lines(data)
         if len(lines) > 1 and self._tail:
             lines[0] = b"".join([*self._tail, lines[0]])
             self._tail, self._held = [], 0

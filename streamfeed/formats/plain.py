@@ -12,6 +12,7 @@ from streamfeed.formats.lines import (
     LINE_LIMIT,
     Decoded,
     LineDecoder,
+    cut_lines,
     is_blank,
     line_too_long,
     refuse_foreign,
@@ -105,7 +106,7 @@ class PlainLines:
         tail: list[bytes] = []
         held = 0
         for block in blocks:
-            lines = block.split(b"\n")
+            lines = cut_lines(block)
             if len(lines) > 1:
                 end = offset + held + len(block) - len(lines[-1])
                 if held:

@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import gc
 
-__all__ = ["Heap", "give_back"]
+__all__ = ["Heap", "collect_seldom", "give_back"]
 
 CALLS_BETWEEN_TRIMS = 256
 """Messages of 1 MB: about 230 MB of text. Pages that are given back are asked for again, zeroed, before long: with 16
@@ -16,7 +16,8 @@ MALLOPT_TRIM_THRESHOLD, MALLOPT_MMAP_THRESHOLD = -1, -3
 KEEP_BYTES = 32 << 20
 
 CONTAINERS = 5_000
-"""New containers between two garbage collections, for 700: packers hold thousands for long, and none in a cycle."""
+"""New containers between two garbage collections, for 700: packers hold thousands for long, a batch of records has as
+many, and none is in a cycle."""
 
 
 class Heap:
@@ -40,16 +41,18 @@ class Heap:
             libc.mallopt(MALLOPT_TRIM_THRESHOLD, KEEP_BYTES)
 
     def tick(self) -> None:
-        """Give free pages back every so many calls, the first included: by then the engine was built.
-
-        What there is at the first call stays, so it is kept from being looked through by every garbage collection.
-        """
+        """Give free pages back every so many calls, the first included: by then the engine was built."""
         if self._calls == 0:
-            gc.freeze()
-            gc.set_threshold(CONTAINERS, *gc.get_threshold()[1:])
+            collect_seldom()
         if self._calls % CALLS_BETWEEN_TRIMS == 0:
             give_back()
         self._calls += 1
+
+
+def collect_seldom() -> None:
+    """Look for garbage less often, and never in what there is by now: it stays."""
+    gc.freeze()
+    gc.set_threshold(CONTAINERS, *gc.get_threshold()[1:])
 
 
 def give_back() -> None:
