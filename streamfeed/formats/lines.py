@@ -47,7 +47,7 @@ _HEAD = 8 << 10
 
 
 def cut_lines(data: bytes) -> list[bytes]:
-    """Return ``data.split(b"\\n")``, which looks at byte after byte: in a fourth of its time where lines are long."""
+    """Return what lies between newlines, as ``split`` does, which takes twice the time or more where lines are long."""
     if data.count(b"\n", 0, _HEAD) * _LONG > min(len(data), _HEAD):
         return data.split(b"\n")
     lines = [line[:-1] for line in BytesIO(data)]
