@@ -58,7 +58,7 @@ def _by_headers(file: ShardFile) -> Counted:
         if not marks or nbytes - marks[-1].nbytes >= spacing:
             marks.append(Mark(number, nbytes, sample.begin, 0))
         nbytes += sum(member.size for member in sample.members.values())
-    return Counted(len(index.samples), nbytes, tuple(marks or [Mark(0, 0, 0, 0)]))
+    return Counted(len(index.samples), nbytes, tuple(marks or [Mark(0, 0, 0, 0)]), regular=index.regular)
 
 
 def _by_groups(groups: list[tuple[int, int, int]], extent: Extent) -> Counted:

@@ -67,9 +67,9 @@ class Thinned:
             self._spacing *= 2
             self._marks = self._marks[::2]
 
-    def counted(self, records: int, nbytes: int) -> Counted:
+    def counted(self, records: int, nbytes: int, *, regular: bool = False) -> Counted:
         """Return the marks of a shard of that much."""
-        return Counted(records, nbytes, tuple(self._marks or [Mark(0, 0, 0, 0)]))
+        return Counted(records, nbytes, tuple(self._marks or [Mark(0, 0, 0, 0)]), regular=regular)
 
 
 class JsonLinesWriter:
@@ -191,7 +191,7 @@ class TarShardWriter:
         """Finish the file."""
         self._archive.close()
         self._file.close()
-        return Written(self._marks.counted(self._records, self._nbytes))
+        return Written(self._marks.counted(self._records, self._nbytes, regular=True))
 
     def abandon(self) -> None:
         """Close the file."""

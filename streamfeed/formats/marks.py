@@ -25,12 +25,14 @@ class Counted:
     """A shard's records, their bytes without compression, and marks in order, the first at its beginning.
 
     ``places``: the byte of the file where the records behind each mark begin, where ``seek`` is none; it is only told.
+    ``regular``: what lies between two marks can be read alone, see :class:`~streamfeed.formats.protocol.LoneExtent`.
     """
 
     records: int
     nbytes: int
     marks: tuple[Mark, ...] = (Mark(0, 0, 0, 0),)
     places: tuple[int, ...] = ()
+    regular: bool = False
 
     def before(self, record: int) -> Mark:
         """Return the last mark at or before ``record``."""
@@ -56,11 +58,14 @@ class Counted:
 
     def to_json(self) -> dict[str, Any]:
         """Return this as what JSON can say."""
-        said = {"records": self.records, "bytes": self.nbytes, "marks": [list(mark) for mark in self.marks]}
-        return {**said, "places": list(self.places)} if self.places else said
+        said: dict[str, Any] = {"records": self.records, "bytes": self.nbytes}
+        said["marks"] = [list(mark) for mark in self.marks]
+        optional = {"places": list(self.places), "regular": self.regular}
+        return said | {name: value for name, value in optional.items() if value}
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Self:
         """Return what :meth:`to_json` gave."""
         marks = tuple(Mark(*mark) for mark in found["marks"])
-        return cls(found["records"], found["bytes"], marks, tuple(found.get("places", ())))
+        places = tuple(found.get("places", ()))
+        return cls(found["records"], found["bytes"], marks, places, bool(found.get("regular", False)))

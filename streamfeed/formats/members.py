@@ -44,17 +44,26 @@ class ReadsAt(Protocol):
         """Return ``size`` bytes at ``offset``, fewer only at the end."""
 
 
-def walk(raw: ReadsAt, file: ShardFile, *, sized: bool = True) -> Iterator[Member]:
-    """Yield the regular files in order; reads headers only, at offsets that grow.
+def walk(
+    raw: ReadsAt,
+    file: ShardFile,
+    *,
+    start: int = 0,
+    sized: bool = True,
+    defaults: dict[str, str] | None = None,
+) -> Iterator[Member]:
+    """Yield the regular files in order, from the header at ``start`` on; reads headers only, at offsets that grow.
+
+    ``defaults`` takes what global headers say of all members behind them.
 
     Where the archive is not the file itself (``sized=False``), its end is not known: then a member that is yielded may
     still be cut off.
 
     Raises :class:`CorruptShardError` with the byte where the archive is cut off or damaged.
     """
-    offset = begin = 0
+    offset = begin = start
     extended: dict[str, str] = {}
-    defaults: dict[str, str] = {}
+    defaults = {} if defaults is None else defaults
     while (header := _header(raw, file, offset)) is not None:
         kind = header[156]
         size = _number(header[124:136], file, offset)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from streamfeed.storage.files import ShardFile
 
-__all__ = ["WHOLE", "Bad", "Chunk", "Cursor", "Extent", "Format", "TextsInPlace", "Value"]
+__all__ = ["WHOLE", "Bad", "Chunk", "Cursor", "Extent", "Format", "LoneExtent", "TextsInPlace", "Value"]
 
 
 class Cursor(NamedTuple):
@@ -37,6 +37,15 @@ class Extent(NamedTuple):
 
     start: int = 0
     stop: int = -1
+
+
+class LoneExtent(Extent):
+    """An extent whose records begin and end there, as somebody saw, and that nothing outside says anything about.
+
+    A format that would otherwise look at the whole shard first need not.
+    """
+
+    __slots__ = ()
 
 
 WHOLE = Extent()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from streamfeed.errors import CorruptShardError
+from streamfeed.errors import CorruptShardError, ReadError
 from streamfeed.formats.fields import listed
 from streamfeed.formats.jsontext import text_in_json
 from streamfeed.formats.members import Member, walk
@@ -26,6 +26,7 @@ __all__ = [
     "doubled",
     "index_of",
     "key_and_extension",
+    "member_data",
     "place_of",
     "sample_of",
     "text_in",
@@ -54,10 +55,15 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Every sample in order, and what ended the walk early."""
+    """Every sample in order, and what ended the walk early.
+
+    ``regular``: the members of each sample follow one another and no header speaks for members behind it, so that a
+    walk from the first header of any sample finds the same.
+    """
 
     samples: list[Sample]
     failure: CorruptShardError | None
+    regular: bool
 
 
 def key_and_extension(name: str) -> tuple[str, str] | None:
@@ -96,8 +102,12 @@ def sample_of(name: str) -> tuple[str, str] | None:
 def index_of(raw: RawFile, file: ShardFile) -> Index:
     """Walk the headers and group the members by key, also those that are not neighbours."""
     samples: dict[str, Sample] = {}
+    last: Sample | None = None
+    failure: CorruptShardError | None = None
+    adjacent = True
+    defaults: dict[str, str] = {}
     try:
-        for member in walk(raw, file):
+        for member in walk(raw, file, defaults=defaults):
             split = sample_of(member.name)
             if split is None:
                 continue
@@ -105,10 +115,22 @@ def index_of(raw: RawFile, file: ShardFile) -> Index:
             sample = samples.get(key)
             if sample is None:
                 sample = samples[key] = Sample(key, member.begin)
+            elif sample is not last:
+                adjacent = False
             sample.add(member, extension)
+            last = sample
     except CorruptShardError as error:
-        return Index(list(samples.values()), error)
-    return Index(list(samples.values()), None)
+        failure = error
+    return Index(list(samples.values()), failure, adjacent and not defaults and failure is None)
+
+
+def member_data(raw: RawFile, file: ShardFile, member: Member) -> bytes:
+    """Return the bytes of ``member``."""
+    data = raw.read_at(member.data, member.size)
+    if len(data) < member.size:
+        cause = f"the file ended here while {file.size:,} bytes were expected"
+        raise ReadError(file.shard, f"byte {member.data + len(data)}", cause, "it was changed while it was read")
+    return data
 
 
 class SampleReader(Protocol):

@@ -5,19 +5,18 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from streamfeed.errors import ReadError
-from streamfeed.formats.protocol import Chunk, Cursor, Extent, Piece, Value
+from streamfeed.formats.protocol import Chunk, Cursor, Extent, LoneExtent, Piece, Value
 from streamfeed.formats.sample_records import reader_of
-from streamfeed.formats.samples import Index, Sample, index_of
+from streamfeed.formats.samples import Index, Sample, index_of, member_data
+from streamfeed.formats.tar_part import TarPart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from streamfeed.formats.members import Member
     from streamfeed.formats.samples import SampleReader
     from streamfeed.formats.shape import Shape
     from streamfeed.storage.files import ShardFile
-    from streamfeed.storage.raw import RawFile
 
 __all__ = ["Tar"]
 
@@ -31,7 +30,8 @@ class Tar:
     Of a shape of several fields, each is found so.
 
     Extents are ranges of bytes, a sample belongs where its first member's header begins. A cursor's ``seek`` is the
-    byte of such a header, ``skip`` the samples after it.
+    byte of such a header, ``skip`` the samples after it. An extent that can be read alone is entered there; else the
+    headers of the whole archive come first, since any member may be of any sample.
     """
 
     name = "tar"
@@ -64,31 +64,33 @@ class Tar:
         stop = file.size if extent.stop < 0 else extent.stop
         start = cursor.seek or extent.start
         with closing(file.open()) as raw:
-            raw.expect(0, file.size)
-            index = index_of(raw, file)
-            samples = [sample for sample in self._certain(index) if start <= sample.begin < stop][cursor.skip :]
-            values: list[Value] = []
-            first = held = 0
-            for i, sample in enumerate(samples):
-                values.append(self._text.value(sample, lambda member: _data(raw, file, member)))
-                held += self._text.stored(sample)
-                if held >= _CHUNK_BYTES or len(values) >= _CHUNK_RECORDS:
-                    yield Chunk(samples[first].begin, 0, values)
-                    values, first, held = [], i + 1, 0
-            if values:
-                yield Chunk(samples[first].begin, 0, values)
-        if index.failure is not None and stop >= file.size:
-            raise index.failure
+            if isinstance(extent, LoneExtent):
+                part = TarPart(raw, file, start, stop, self._text)
+                yield from self._chunks(part.samples(cursor.skip), part.data)
+                failure = part.failure
+            else:
+                raw.expect(0, file.size)
+                index = index_of(raw, file)
+                samples = [sample for sample in self._certain(index) if start <= sample.begin < stop][cursor.skip :]
+                yield from self._chunks(samples, lambda member: member_data(raw, file, member))
+                failure = index.failure if stop >= file.size else None
+        if failure is not None:
+            raise failure
+
+    def _chunks(self, samples: Iterable[Sample], data_of: Callable[[Member], bytes]) -> Iterator[Chunk]:
+        values: list[Value] = []
+        first = held = 0
+        for sample in samples:
+            first = first if values else sample.begin
+            values.append(self._text.value(sample, data_of))
+            held += self._text.stored(sample)
+            if held >= _CHUNK_BYTES or len(values) >= _CHUNK_RECORDS:
+                yield Chunk(first, 0, values)
+                values, held = [], 0
+        if values:
+            yield Chunk(first, 0, values)
 
     def _certain(self, index: Index) -> list[Sample]:
         """Return the samples but for a last one whose member may have been lost with the archive's end."""
         cut = index.failure is not None and index.samples and not self._text.whole(index.samples[-1])
         return index.samples[:-1] if cut else index.samples
-
-
-def _data(raw: RawFile, file: ShardFile, member: Member) -> bytes:
-    data = raw.read_at(member.data, member.size)
-    if len(data) < member.size:
-        cause = f"the file ended here while {file.size:,} bytes were expected"
-        raise ReadError(file.shard, f"byte {member.data + len(data)}", cause, "it was changed while it was read")
-    return data

@@ -9,7 +9,7 @@ import xxhash
 
 from streamfeed.errors import CorruptShardError, StreamfeedError
 from streamfeed.formats.manifest import MANIFEST, Manifest, ShardEntry
-from streamfeed.formats.protocol import Extent, Piece
+from streamfeed.formats.protocol import Extent, LoneExtent, Piece
 from streamfeed.storage.output import output_at
 from streamfeed.storage.urls import is_remote, redact
 
@@ -62,7 +62,7 @@ class Indexed:
         if shard not in self._used:
             self._used.add(shard)
             self._digest.update(f"{shard}:{[mark.seek for mark in marks]}".encode())
-        return _cut(marks, entry.size, max_bytes)
+        return _cut(marks, entry.size, max_bytes, alone=entry.counted.regular)
 
     def _entry(self, shard: int) -> ShardEntry | None:
         parts = self._table.url(shard).split("/")
@@ -105,12 +105,13 @@ class Indexed:
         return {} if manifest is None else {entry.name: entry for entry in manifest.shards}
 
 
-def _cut(marks: list[Mark], size: int, max_bytes: int) -> list[Piece]:
+def _cut(marks: list[Mark], size: int, max_bytes: int, *, alone: bool) -> list[Piece]:
+    extent = LoneExtent if alone else Extent
     pieces: list[Piece] = []
     start = 0
     for number, mark in enumerate(marks[1:], 1):
         end = marks[number + 1].seek if number + 1 < len(marks) else size
         if end - start > max_bytes and mark.seek > start:
-            pieces.append(Piece(Extent(start, mark.seek), mark.seek - start))
+            pieces.append(Piece(extent(start, mark.seek), mark.seek - start))
             start = mark.seek
-    return [*pieces, Piece(Extent(start, size), size - start)]
+    return [*pieces, Piece(extent(start, size), size - start)]

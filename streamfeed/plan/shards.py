@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import xxhash
 
-from streamfeed.formats.protocol import Extent
+from streamfeed.formats.protocol import Extent, LoneExtent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,7 +112,8 @@ class UnitTable:
     """Units of one source, in listed order.
 
     All int64 ``[n]``: ``shard``, extent ``start`` and ``stop``, stride ``phase`` and ``step``, and ``nbytes``, the
-    stored bytes that the unit stands for (at least 1; a stride counts its share).
+    stored bytes that the unit stands for (at least 1; a stride counts its share). ``alone``: bool ``[n]``, whether the
+    extent can be read alone.
     """
 
     shard: NDArray[np.int64]
@@ -121,12 +122,15 @@ class UnitTable:
     phase: NDArray[np.int64]
     step: NDArray[np.int64]
     nbytes: NDArray[np.int64]
+    alone: NDArray[np.bool_]
 
     @classmethod
-    def build(cls, rows: Sequence[tuple[int, int, int, int, int, int]]) -> UnitTable:
-        """Make the table of ``(shard, start, stop, phase, step, nbytes)`` rows."""
-        columns = np.asarray(rows, dtype=np.int64).reshape(-1, len(fields(cls))).T
-        return cls(*(np.ascontiguousarray(column) for column in columns))
+    def build(cls, rows: Sequence[tuple[int, int, int, int, int, int]], alone: Sequence[bool] = ()) -> UnitTable:
+        """Make the table of ``(shard, start, stop, phase, step, nbytes)`` rows; no ``alone`` is that none is."""
+        columns = np.asarray(rows, dtype=np.int64).reshape(-1, len(fields(cls)) - 1).T
+        shard, start, stop, phase, step, nbytes = map(np.ascontiguousarray, columns)
+        flags = np.asarray(alone, dtype=np.bool_) if alone else np.zeros(len(rows), dtype=np.bool_)
+        return cls(shard, start, stop, phase, step, nbytes, flags)
 
     def __len__(self) -> int:
         return len(self.shard)
@@ -143,6 +147,7 @@ class UnitTable:
             phase,
             np.full(count * step, step, dtype=np.int64),
             share,
+            np.repeat(self.alone, step),
         )
 
     def first_strides(self) -> NDArray[np.int64]:
@@ -151,7 +156,8 @@ class UnitTable:
 
     def extent(self, unit: int) -> Extent:
         """Return the extent of unit ``unit``."""
-        return Extent(int(self.start[unit]), int(self.stop[unit]))
+        extent = LoneExtent if self.alone[unit] else Extent
+        return extent(int(self.start[unit]), int(self.stop[unit]))
 
     def stride(self, unit: int) -> Stride:
         """Return the stride of unit ``unit``."""

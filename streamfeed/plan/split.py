@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from streamfeed.formats.protocol import WHOLE, Piece
+from streamfeed.formats.protocol import WHOLE, LoneExtent, Piece
 from streamfeed.plan.shards import ShardTable, UnitTable
 from streamfeed.storage.urls import redact
 
@@ -76,11 +76,13 @@ def _whole_shards(table: ShardTable) -> UnitTable:
 
 def _cut(table: ShardTable, splitter: Splitter, max_bytes: int) -> UnitTable:
     rows: list[tuple[int, int, int, int, int, int]] = []
+    alone: list[bool] = []
     for shard, size in enumerate(table.sizes.tolist()):
         pieces = splitter(shard, max_bytes) if size > max_bytes else None
         pieces = pieces or [Piece(WHOLE, size)]
         rows += [(shard, *piece.extent, 0, 1, max(1, piece.nbytes)) for piece in pieces]
-    return UnitTable.build(rows)
+        alone += [isinstance(piece.extent, LoneExtent) for piece in pieces]
+    return UnitTable.build(rows, alone)
 
 
 def _at_least(units: UnitTable, table: ShardTable, splitter: Splitter, lanes: int) -> UnitTable:
