@@ -12,6 +12,7 @@ from streamfeed.errors import CorruptShardError, FieldError
 from streamfeed.formats.arrow import innermost, texts_of
 from streamfeed.formats.fields import listed
 from streamfeed.formats.interleaved import Interleaved
+from streamfeed.formats.parquet_footer import BROKEN, Footer, first_line
 from streamfeed.formats.protocol import Chunk, Cursor, Extent, Piece
 from streamfeed.formats.record_columns import RecordColumn, records_of, wanted
 from streamfeed.formats.whole import BatchRows
@@ -29,7 +30,6 @@ _BUFFER = 256 << 10  # a column chunk is read in steps of this, so a row group o
 _BATCH = 256 << 10  # every lane holds one
 _MOST_ROWS = 2048  # a dictionary can hide how large its rows are
 _MOST_BYTES = 4 << 20
-_BROKEN = (pa.ArrowException, OSError, ValueError)  # the store's own failures are ReadError, which is none of these
 
 
 class _Columns(Protocol):
@@ -68,20 +68,21 @@ class Parquet:
         try:
             with closing(file.open()) as raw:
                 shard = _open(raw, file)
-                leaves = self._columns().leaves(shard, file)
+                columns = self._columns()
+                leaves = columns.leaves(shard, file)
+                footer = Footer(shard, file, columns.names())
+                groups = [footer.group(group) for group in range(shard.metadata.num_row_groups)]
         except (CorruptShardError, FieldError):
             return None
-        meta = shard.metadata
         pieces: list[Piece] = []
         start = total = 0
-        for group in range(meta.num_row_groups):
-            row_group = meta.row_group(group)
+        for group, row_group in enumerate(groups):
             size = sum(row_group.column(leaf).total_compressed_size for leaf in leaves)
             if group > start and total + size > max_bytes:
                 pieces.append(Piece(Extent(start, group), total))
                 start, total = group, 0
             total += size
-        return [*pieces, Piece(Extent(start, meta.num_row_groups), total)]
+        return [*pieces, Piece(Extent(start, len(groups)), total)]
 
     def read(self, file: ShardFile, extent: Extent, cursor: Cursor) -> Iterator[Chunk]:
         """Yield the rows of the extent's row groups from ``cursor`` on; see :class:`Format`."""
@@ -89,15 +90,18 @@ class Parquet:
         with closing(Interleaved(file)) as raw:
             shard = _open(raw, file)
             leaves = columns.leaves(shard, file)
+            footer = Footer(shard, file, columns.names())
             groups = shard.metadata.num_row_groups
             skip = cursor.skip
             stop = groups if extent.stop < 0 else min(extent.stop, groups)
             for group in range(cursor.seek or extent.start, stop):
                 rows = shard.metadata.row_group(group).num_rows
                 if skip < rows:
-                    for ahead in range(group, min(group + 2, stop)):
-                        raw.expect_all(_stored(shard.metadata.row_group(ahead).column(leaf)) for leaf in leaves)
-                    yield from _rows(shard, file, group, leaves, columns, skip)
+                    meta = footer.group(group)
+                    following = [group + 1] if group + 1 < stop and footer.sound(group + 1) else []
+                    for ahead in (meta, *map(footer.group, following)):
+                        raw.expect_all(_stored(ahead.column(leaf)) for leaf in leaves)
+                    yield from _rows(shard, file, group, meta, leaves, columns, skip)
                 skip = max(0, skip - rows)
 
     def _columns(self) -> _Columns:
@@ -115,8 +119,9 @@ def row_groups(file: ShardFile) -> list[tuple[int, int, int]]:
     Reads the footer.
     """
     with closing(file.open()) as raw:
-        meta = _open(raw, file).metadata
-        groups = [meta.row_group(group) for group in range(meta.num_row_groups)]
+        shard = _open(raw, file)
+        footer = Footer(shard, file, None)
+        groups = [footer.group(group) for group in range(shard.metadata.num_row_groups)]
         return [
             (group.num_rows, group.total_byte_size, _stored(group.column(0))[0] if group.num_columns else 0)
             for group in groups
@@ -204,8 +209,8 @@ class _RecordColumns:
 def _schema(shard: Any, file: ShardFile) -> Any:  # noqa: ANN401
     try:
         return shard.schema_arrow
-    except _BROKEN as error:
-        cause = f"its schema is damaged ({_first_line(error)})"
+    except BROKEN as error:
+        cause = f"its schema is damaged ({first_line(error)})"
         raise CorruptShardError(file.shard, "footer", cause, "copy the shard again") from error
 
 
@@ -222,8 +227,8 @@ def _inside(batch: Any, names: tuple[str, ...]) -> Any:  # noqa: ANN401
 def _open(raw: RawFile, file: ShardFile) -> Any:  # noqa: ANN401
     try:
         return pq.ParquetFile(raw, buffer_size=_BUFFER, pre_buffer=False)
-    except _BROKEN as error:
-        cause = f"this is no Parquet file, or one without its end ({_first_line(error)})"
+    except BROKEN as error:
+        cause = f"this is no Parquet file, or one without its end ({first_line(error)})"
         raise CorruptShardError(file.shard, "footer", cause, "copy the shard again, or name its format") from error
 
 
@@ -231,11 +236,11 @@ def _rows(
     shard: Any,  # noqa: ANN401
     file: ShardFile,
     group: int,
+    meta: Any,  # noqa: ANN401
     leaves: list[int],
     columns: _Columns,
     skip: int,
 ) -> Iterator[Chunk]:
-    meta = shard.metadata.row_group(group)
     average = sum(meta.column(leaf).total_uncompressed_size for leaf in leaves) // meta.num_rows + 1
     size = max(1, min(columns.most_rows, columns.batch_bytes // average))
     row = 0
@@ -282,8 +287,8 @@ def _chunk(array: Any, group: int, row: int) -> Chunk:  # noqa: ANN401
 def _next(batches: Any, file: ShardFile, group: int) -> Any:  # noqa: ANN401
     try:
         return next(batches, None)
-    except _BROKEN as error:
-        cause = f"the column is damaged or cut off ({_first_line(error)})"
+    except BROKEN as error:
+        cause = f"the column is damaged or cut off ({first_line(error)})"
         raise CorruptShardError(file.shard, f"row group {group}", cause, "copy the shard again") from error
 
 
@@ -292,7 +297,3 @@ def _parts(array: Any) -> Iterator[tuple[int, Any]]:  # noqa: ANN401
     rows = max(1, len(array) * _MOST_BYTES // max(array.nbytes, 1))
     for start in range(0, len(array), rows):
         yield start, array.slice(start, rows)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
