@@ -1,6 +1,6 @@
 """``streamfeed verify --config``: a stream against its promise, on one's own corpus before a big run.
 
-The rows of one topology are held against those of others, which go on from each other's states at random places.
+The rows of one topology are held against those of others, which are killed, and gone on from, at random places.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ __all__ = ["StreamVerdict", "main", "verify_stream"]
 
 _USAGE = """usage: streamfeed verify --config FILE [--batches N] [--seed S] [--json] [FLAGS]
 
-Reads N batches (default 100) on one rank, then again on other numbers of ranks and workers, each dropped at a random
-place and gone on from its state by the next. All rows, and the hashes that states carry, must be equal. Exits with 1
-where they are not, naming shard and record of the first row that differs. --seed draws other places. The settings are
-those of training: streamfeed train --help
+Reads N batches (default 100) on one rank, then again on other numbers of ranks and workers, each stopped at a random
+place and gone on from its state by the next. Ranks with workers are processes of their own, and are stopped by SIGKILL,
+their workers with them; those without are dropped. All rows, and the hashes that states carry, must be equal. Exits
+with 1 where they are not, naming shard and record of the first row that differs. --seed draws other places. The
+settings are those of training: streamfeed train --help
 """
 
 
@@ -38,7 +39,7 @@ _FLAGS = {"--batches": "100", "--seed": "0"}
 class StreamVerdict:
     """What was compared: ``rows`` of the stream, on the ``legs`` of a relay, and ``hashes`` that states carry.
 
-    ``fault`` is the first difference; None where all were equal.
+    ``killed`` ranks were processes that died by SIGKILL. ``fault`` is the first difference; None where all were equal.
     """
 
     rows: int
@@ -46,6 +47,7 @@ class StreamVerdict:
     lanes: int
     legs: Sequence[Leg]
     hashes: int
+    killed: int
     fault: Fault | None
 
 
@@ -92,12 +94,13 @@ def verify_stream(
     legs: list[Leg] = []
     fault: Fault | None = None
     for leg in relay.legs(seed):
+        before = relay.killed
         fault = relay.run(leg)
         legs.append(leg)
-        say(f"{leg.words()}: {'equal' if fault is None else 'NOT EQUAL'}")
+        say(f"{leg.words(relay.killed - before)}: {'equal' if fault is None else 'NOT EQUAL'}")
         if fault is not None:
             break
-    return StreamVerdict(relay.rows, relay.tokens, relay.lanes, legs, relay.hashes, fault)
+    return StreamVerdict(relay.rows, relay.tokens, relay.lanes, legs, relay.hashes, relay.killed, fault)
 
 
 def _show(verdict: StreamVerdict) -> None:
@@ -105,9 +108,10 @@ def _show(verdict: StreamVerdict) -> None:
 
     console = Console(soft_wrap=True, highlight=False)
     if verdict.fault is None:
+        killed = f" {verdict.killed} process(es) with workers were killed by SIGKILL." if verdict.killed else ""
         console.print(
             f"The stream keeps its promise: {verdict.rows:,} rows and {verdict.hashes:,} hashes of states are equal on "
-            f"{len(verdict.legs)} other topologies, each but the first resumed from the state of another.",
+            f"{len(verdict.legs)} other topologies, each but the first resumed from the state of another.{killed}",
             style="green",
             markup=False,
         )

@@ -21,6 +21,7 @@ from streamfeed.formats.protocol import WHOLE
 from streamfeed.formats.shape import Shape
 from streamfeed.plan.fingerprint import source_print
 from streamfeed.plan.listed import Listed, listed_source
+from streamfeed.storage.hub.address import PREFIX
 from streamfeed.storage.output import output_at
 from streamfeed.storage.store import Store
 from streamfeed.storage.urls import is_remote, redact
@@ -38,6 +39,9 @@ logger = logging.getLogger(__name__)
 
 PIECE_BYTES = 64 << 20
 """Plain lines are counted this much at a time, by several processes."""
+
+_Begun = tuple[Work, dict[str, Any], Manifest | None]
+"""What is to be done, the conversion in words, and its manifest if all was done before."""
 
 Progress = Callable[[str, Done, int], None]
 """``(stage, what a task did, tasks of the stage)``, after every task."""
@@ -64,8 +68,14 @@ class Conversion:
     progress: Progress = _silent
 
     def run(self) -> Manifest:
-        """Do all of it; return the manifest."""
-        return self._go((0, 1)) or self.finish()
+        """Do all of it; return the manifest.
+
+        The source is listed again at the end, to refuse one that has changed; but for the Hub, where what was listed is
+        of a commit, and a later one is none of its business.
+        """
+        begun = self._begun()
+        is_pinned = all(uri.startswith(PREFIX) for uri in self.source.uris)
+        return self._go(begun, (0, 1)) or self._finish(begun if is_pinned else self._begun())
 
     def part(self, index: int, count: int) -> None:
         """Do part ``index`` (from 0) of ``count``; :meth:`finish` is for behind the last.
@@ -75,14 +85,17 @@ class Conversion:
         """
         if not 0 <= index < count:
             raise ConfigError(f"parts are numbered 1 to {count}, got {index + 1}")
-        self._go((index, count))
+        self._go(self._begun(), (index, count))
 
     def finish(self) -> Manifest:
         """Write the manifest where all shards are made, and remove the journal.
 
         Raises :class:`WorkerError` where some are missing, naming the first.
         """
-        work, said, complete = self._begun()
+        return self._finish(self._begun())
+
+    def _finish(self, begun: _Begun) -> Manifest:
+        work, said, complete = begun
         if complete is not None:
             return complete
         journal = Journal(output_at(self.dest, self.dest_options))
@@ -104,9 +117,9 @@ class Conversion:
             logger.warning("%s: the source has no record, so that there is no shard", journal.output.shown)
         return manifest
 
-    def _go(self, part: tuple[int, int]) -> Manifest | None:
+    def _go(self, begun: _Begun, part: tuple[int, int]) -> Manifest | None:
         """Count, and make the shards of a part; return the manifest where everything was done before."""
-        work, _, complete = self._begun()
+        work, _, complete = begun
         if complete is not None:
             logger.info("%s is complete already", redact(self.dest))
             return complete
@@ -120,7 +133,7 @@ class Conversion:
             self._run("converting", session, tasks[part[0] :: part[1]])
         return None
 
-    def _begun(self) -> tuple[Work, dict[str, Any], Manifest | None]:
+    def _begun(self) -> _Begun:
         """List the source, and look at what the folder holds."""
         store = Store(self.source.storage_options, policy=self.source.retry)
         listed = listed_source(self.source, Shape(whole=True), store)

@@ -32,7 +32,16 @@ if TYPE_CHECKING:
     from streamfeed.loader.profile import Profile
     from streamfeed.stages import Stages
 
-__all__ = ["START_METHOD", "Listener", "RemoteWorker", "start_workers", "stop_workers", "warm_up"]
+__all__ = [
+    "START_METHOD",
+    "Listener",
+    "RemoteWorker",
+    "cause_of_end",
+    "start_workers",
+    "stop_workers",
+    "warm_up",
+    "without_main",
+]
 
 START_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 """Neither the trainer's threads nor its locks are inherited, and workers share the pages of what they import."""
@@ -130,7 +139,9 @@ class RemoteWorker:
         except (EOFError, ConnectionError):
             pass
         self._process.join(STOP_SECONDS)
-        raise WorkerError(f"worker {self._number} (pid {self._process.pid}) died: {_cause(self._process.exitcode)}")
+        raise WorkerError(
+            f"worker {self._number} (pid {self._process.pid}) died: {cause_of_end(self._process.exitcode)}"
+        )
 
     def release(self) -> None:
         """Let the worker write the oldest slot again."""
@@ -168,7 +179,7 @@ def start_workers(context: BaseContext, jobs: Sequence[Job], listener: Listener)
             others = [*ours, *(pair[1] for pair in ends[job.worker + 1 :])] if inherits else []
             arguments = WorkerArguments(shared, job.worker, ring, their_end, os.getpid(), others, job.threads)
             process = context.Process(target=main, args=(arguments,), daemon=True, name=f"streamfeed-{job.worker}")  # type: ignore[attr-defined]
-            with _without_main():
+            with without_main():
                 process.start()
             their_end.close()
             workers.append(RemoteWorker(process, our_end, ring, job.worker, listener))
@@ -193,7 +204,7 @@ def stop_workers(workers: Sequence[RemoteWorker], owner: int) -> None:
 
 
 @contextlib.contextmanager
-def _without_main() -> Iterator[None]:
+def without_main() -> Iterator[None]:
     """Keep new processes from importing the user's script again: workers need nothing of it.
 
     multiprocessing would run it as ``__mp_main__`` in every worker: seconds for ``import torch``, and an endless chain
@@ -208,7 +219,8 @@ def _without_main() -> Iterator[None]:
             sys.modules["__main__"] = script
 
 
-def _cause(code: int | None) -> str:
+def cause_of_end(code: int | None) -> str:
+    """Say in words how a process with exit code ``code`` ended."""
     if code is None:
         return "it closed its pipe and does not end"
     if code < 0:

@@ -10,6 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.servers.hub import Hub
     from tests.servers.s3_proxy import S3Proxy
     from tests.servers.seaweed import Bucket, Seaweed
     from tests.servers.web import WebServer
@@ -52,3 +53,19 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
     server = WebServer(tmp_path_factory.mktemp("web"))
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def _served() -> Iterator[Hub]:
+    from tests.servers.hub import Hub
+
+    served = Hub()
+    yield served
+    served.close()
+
+
+@pytest.fixture
+def hub(_served: Hub) -> Hub:
+    """A Hub on loopback without a repository."""
+    _served.reset()
+    return _served
