@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from streamfeed.encode import forking
 from streamfeed.encode.fast import FastokensEngine
 from streamfeed.encode.frame import Frame
 from streamfeed.encode.huggingface import HuggingFaceEngine
@@ -91,3 +93,50 @@ def test_children_forked_while_another_thread_encodes_do_not_hang(name: str) -> 
     finally:
         stop.set()
         busy.join(LIMIT_S)
+
+
+def test_a_fork_waits_until_the_threads_of_the_engine_sleep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def say(state: str) -> None:
+        (tmp_path / "stat").write_text(f"7 (fastokens-0) {state} 1 7")
+
+    waited: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        say("R" if len(waited) < 3 else "S")
+
+    FastokensEngine(bpe_json(), FRAME)
+    say("R")
+    monkeypatch.setattr(forking, "_tasks", lambda: [Path("/proc/self/task/none"), tmp_path])
+    monkeypatch.setattr("streamfeed.encode.forking.time.sleep", sleep)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    assert os.waitpid(child, 0) == (child, 0)
+    assert len(waited) == 3
+
+
+def test_a_fork_waits_for_the_end_of_an_encode(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, held, order = FastokensEngine(bpe_json(), FRAME), Event(), []
+
+    def encode() -> None:
+        with forking.no_fork():
+            held.set()
+            engine.encode(TEXTS)
+            order.append("encoded")
+
+    def look() -> list[Path]:
+        order.append("looked")
+        return []
+
+    monkeypatch.setattr(forking, "_tasks", look)
+    thread = Thread(target=encode, daemon=True)
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        engine.encode(TEXTS[:1])
+        os._exit(0)
+    assert os.waitpid(child, 0) == (child, 0)
+    thread.join(LIMIT_S)
+    assert order == ["encoded", "looked"]

@@ -192,8 +192,10 @@ def test_a_trainer_that_leaves_by_os_exit_takes_everything_with_it(start: StartT
 def test_a_script_that_stops_half_way_ends_and_its_workers_never_imported_it_or_torch(
     start: StartTrainer, method: str
 ) -> None:
-    trainer = start(
-        method, "\nsignal.signal(signal.SIGUSR1, lambda *_: None); print('waits', flush=True); signal.pause()\n"
+    trainer = start(  # a pipe, since a signal that came just before pause() would be waited for ever
+        method,
+        "\nend, news = os.pipe(); signal.signal(signal.SIGUSR1, lambda *_: os.write(news, b'.'))"
+        "\nprint('waits', flush=True); os.read(end, 1)\n",
     )
     trainer.line("waits")
     family = trainer.family()
