@@ -176,7 +176,9 @@ class _Pace:
             if now - self._looked > _LOOK_AT_MEMORY_S:
                 self._looked = now
                 self.peak_bytes = max(self.peak_bytes, _memory())
-            time.sleep(max(0.0, self._step_s - (time.perf_counter() - now)))
+            rest = self._step_s - (time.perf_counter() - now)
+            if rest > 0:  # even a sleep of nothing lets the reading thread go first, and would count as training
+                time.sleep(rest)
         self.spent = time.perf_counter() - self._begin
         return batch is not None
 

@@ -6,6 +6,7 @@ an encode is over and a thread goes to sleep; of children forked right behind on
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from contextlib import suppress
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 __all__ = ["no_fork"]
+
+_LOG = logging.getLogger("streamfeed.encode")
 
 _NAME = "fastokens"
 """What names of the engine's threads begin with."""
@@ -40,12 +43,22 @@ def no_fork() -> AbstractContextManager[bool]:
 
 
 def _rest(lock: AbstractContextManager[bool]) -> None:
-    """Take ``lock``, and wait until no thread of the engine runs; for a second at most."""
+    """Take ``lock``, and wait until no thread of the engine runs; for a second at most, which is told."""
     lock.__enter__()
     for _ in range(_PAUSES):
         if all(_sleeps(task) for task in _tasks()):
             return
         time.sleep(_PAUSE_S)
+    _warn()
+
+
+@cache
+def _warn() -> None:
+    """Say once that a fork did not wait any longer."""
+    _LOG.warning(
+        "this process forked while threads of fastokens that are not streamfeed's were at work: a child that encodes "
+        "may hang; fork when no other thread encodes, or start processes by forkserver"
+    )
 
 
 def _tasks() -> list[Path]:

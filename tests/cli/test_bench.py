@@ -47,7 +47,7 @@ def test_a_program_gets_one_object_whose_parts_fit_together(
     found = told(words, capsys)
     assert found["tokens_per_s"] == pytest.approx(found["tokens"] / found["seconds"])
     assert found["tokens"] == found["batches"] * 8 * 32
-    assert 50 < found["data_wait_pct"] <= 100  # waiting, but for some microseconds between batches of 256 tokens
+    assert 90 < found["data_wait_pct"] <= 100  # at full speed there is nothing but waiting
     assert found["first_batch_s"] > 0
     assert found["peak_rss_mb"] > 30
     assert found["bottleneck"] in found["stages"]

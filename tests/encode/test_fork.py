@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from tests.tokenizers_for_tests import bpe_json, standard_library_texts
 if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.queues import SimpleQueue
+    from pathlib import Path
 
     from streamfeed.encode.protocol import Engine
 
@@ -95,25 +95,56 @@ def test_children_forked_while_another_thread_encodes_do_not_hang(name: str) -> 
         busy.join(LIMIT_S)
 
 
-def test_a_fork_waits_until_the_threads_of_the_engine_sleep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def say(state: str) -> None:
-        (tmp_path / "stat").write_text(f"7 (fastokens-0) {state} 1 7")
+class Threads:
+    """Threads that one sees in place of the process's: one of the engine's, and one that has just ended."""
 
-    waited: list[float] = []
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, sleeps_behind: int) -> None:
+        FastokensEngine(bpe_json(), FRAME)
+        self.folder = folder
+        self.pauses = 0
+        self._sleeps_behind = sleeps_behind
+        self._say("R")
+        monkeypatch.setattr(forking, "_tasks", lambda: [folder / "ended", folder])
+        monkeypatch.setattr("streamfeed.encode.forking.time.sleep", self._pause)
 
-    def sleep(seconds: float) -> None:
-        waited.append(seconds)
-        say("R" if len(waited) < 3 else "S")
+    def _say(self, state: str) -> None:
+        (self.folder / "stat").write_text(f"7 (fastokens-0) {state} 1 7")
 
-    FastokensEngine(bpe_json(), FRAME)
-    say("R")
-    monkeypatch.setattr(forking, "_tasks", lambda: [Path("/proc/self/task/none"), tmp_path])
-    monkeypatch.setattr("streamfeed.encode.forking.time.sleep", sleep)
+    def _pause(self, _: float) -> None:
+        self.pauses += 1
+        if self.pauses == self._sleeps_behind:
+            self._say("S")
+
+
+def forked(work: Callable[[], object]) -> int:
+    """Do ``work`` in a fork of this process; return its exit code."""
     child = os.fork()
     if child == 0:
-        os._exit(0)
-    assert os.waitpid(child, 0) == (child, 0)
-    assert len(waited) == 3
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_fork_waits_until_the_threads_of_the_engine_sleep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = Threads(tmp_path, monkeypatch, sleeps_behind=3)
+    assert forked(lambda: None) == 0
+    assert threads.pauses == 3
+
+
+def test_a_fork_that_waits_no_longer_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    forking._warn.cache_clear()
+    threads = Threads(tmp_path, monkeypatch, sleeps_behind=0)
+    monkeypatch.setattr(forking, "_PAUSES", 5)
+    assert [forked(lambda: None) for _ in range(2)] == [0, 0]
+    assert threads.pauses == 10
+    (record,) = caplog.records
+    assert "a child that encodes may hang" in record.getMessage()
 
 
 def test_a_fork_waits_for_the_end_of_an_encode(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,10 +164,6 @@ def test_a_fork_waits_for_the_end_of_an_encode(monkeypatch: pytest.MonkeyPatch) 
     thread = Thread(target=encode, daemon=True)
     thread.start()
     held.wait()
-    child = os.fork()
-    if child == 0:
-        engine.encode(TEXTS[:1])
-        os._exit(0)
-    assert os.waitpid(child, 0) == (child, 0)
+    assert forked(lambda: engine.encode(TEXTS[:1])) == 0
     thread.join(LIMIT_S)
     assert order == ["encoded", "looked"]

@@ -9,11 +9,15 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamfeed.plan.order import keyed_bits, order_key, permutation
+from streamfeed.plan import order as order_module
+from streamfeed.plan.order import BLOCK, KeyedOrders, keyed_bits, order_key, permutation
 from tests.lanes import lane_of, plan_of, rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
+    from numpy.typing import NDArray
 
 
 def test_keys_are_these() -> None:
@@ -67,6 +71,31 @@ def test_a_permutation_is_one(key: int, count: int) -> None:
 @given(st.integers(0, (1 << 128) - 1), st.integers(0, 50), st.integers(0, 50))
 def test_a_longer_draw_begins_with_a_shorter_one(key: int, short: int, more: int) -> None:
     assert keyed_bits(key, short + more)[:short].tolist() == keyed_bits(key, short).tolist()
+
+
+@given(st.lists(st.integers(1, 2 * BLOCK), min_size=1, max_size=5), st.integers(0, 3 * BLOCK))
+def test_orders_of_consecutive_items_are_slices_of_one_sequence_of_bits(counts: list[int], first: int) -> None:
+    blocks = (first + sum(counts)) // BLOCK + 1
+    bits = np.concatenate([keyed_bits(order_key("rows", 3, block), BLOCK) for block in range(blocks)])
+    orders = KeyedOrders("rows", 3)
+    for count in counts:
+        expected = np.argsort(bits[first : first + count], kind="stable")
+        assert orders.order(first, count).tolist() == expected.tolist()
+        first += count
+
+
+def test_a_block_of_bits_is_drawn_once_however_many_orders_lie_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    draws: list[int] = []
+
+    def draw(key: int, count: int) -> NDArray[np.uint64]:
+        draws.append(key)
+        return keyed_bits(key, count)
+
+    monkeypatch.setattr(order_module, "keyed_bits", draw)
+    orders = KeyedOrders("rows", 3)
+    for first in range(0, 3 * BLOCK, 100):
+        orders.order(first, 100)
+    assert draws == [order_key("rows", 3, block) for block in range(4)]
 
 
 PARTS = st.lists(st.one_of(st.integers(), st.text(st.characters(exclude_categories=["C"]))), max_size=4)
