@@ -9,15 +9,16 @@ from __future__ import annotations
 import atexit
 import gc
 from contextlib import suppress
+from importlib import import_module
 from multiprocessing import forkserver
 from pathlib import Path
 
-import streamfeed.encode.huggingface
-import streamfeed.formats.parquet
-import streamfeed.loader.worker  # noqa: F401 - workers are forked with all of it imported
-from streamfeed.loader.heap import give_back
+from streamfeed.loader.heap import arrow_on_the_heap, give_back
 
 __all__: list[str] = []
+
+IMPORTED = ("streamfeed.encode.huggingface", "streamfeed.formats.parquet", "streamfeed.loader.worker")
+"""Workers are forked with all of it."""
 
 
 def _remove_socket() -> None:
@@ -29,6 +30,9 @@ def _remove_socket() -> None:
             Path(address).parent.rmdir()
 
 
+arrow_on_the_heap()  # before anything imports Arrow
+for name in IMPORTED:
+    import_module(name)
 gc.collect()
 gc.freeze()  # or a worker's first collection would copy every page that it shares with the others
 give_back()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import os
 
-__all__ = ["Heap", "collect_seldom", "give_back"]
+__all__ = ["Heap", "arrow_on_the_heap", "collect_seldom", "give_back"]
 
 CALLS_BETWEEN_TRIMS = 256
 """Messages of 1 MB: about 230 MB of text. Pages that are given back are asked for again, zeroed, before long: with 16
 messages in between, that was a third of a worker's time, for 40 MB less in two workers."""
 
-MALLOPT_TRIM_THRESHOLD, MALLOPT_MMAP_THRESHOLD = -1, -3
+MALLOPT_TRIM_THRESHOLD, MALLOPT_MMAP_THRESHOLD, MALLOPT_ARENA_MAX = -1, -3, -8
 KEEP_BYTES = 32 << 20
 
 CONTAINERS = 5_000
@@ -26,11 +27,12 @@ class Heap:
     Windows are freed in another order than they were allocated, so that the C library's heap, and Arrow's own pool
     even more so, come to hold half as much again as is used; left to itself, glibc gives the top of the heap back and
     asks for it again, zeroed page by page, with every run. So Arrow is made to allocate from the C library, which keeps
-    what it has until it is asked, from time to time, to give free pages back. Where the C library is not glibc, nothing
-    happens.
+    what it has until it is asked, from time to time, to give free pages back; and all of it is one arena, where the
+    engine has one of the process's ``threads``, since the holes of one are of no use to another. Where the C library is
+    not glibc, nothing happens.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = 1) -> None:
         import pyarrow as pa
 
         pa.set_memory_pool(pa.system_memory_pool())
@@ -39,6 +41,7 @@ class Heap:
             libc = ctypes.CDLL(None)
             libc.mallopt(MALLOPT_MMAP_THRESHOLD, KEEP_BYTES)
             libc.mallopt(MALLOPT_TRIM_THRESHOLD, KEEP_BYTES)
+            libc.mallopt(MALLOPT_ARENA_MAX, threads)
 
     def tick(self) -> None:
         """Give free pages back every so many calls, the first included: by then the engine was built."""
@@ -47,6 +50,14 @@ class Heap:
         if self._calls % CALLS_BETWEEN_TRIMS == 0:
             give_back()
         self._calls += 1
+
+
+def arrow_on_the_heap() -> None:
+    """Let Arrow allocate from the C library, unless the user chose; does nothing once Arrow was imported.
+
+    ``set_memory_pool`` is not enough: pages of Parquet, decompressed and decoded, go by what C++ holds for the default.
+    """
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 
 def collect_seldom() -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from streamfeed.encode.proof import thread_environment
 from streamfeed.lane.ahead import AheadThread
-from streamfeed.loader.heap import Heap
+from streamfeed.loader.heap import Heap, arrow_on_the_heap
 from streamfeed.loader.job import Job, Messages
 from streamfeed.loader.needs import worker_descriptors
 from streamfeed.loader.ring import SLOTS, Ring, SharedObject
@@ -92,6 +92,7 @@ def main(arguments: WorkerArguments) -> NoReturn:
         pipe.close()
     threading.Thread(target=_watch, args=(arguments,), name="trainer-watch", daemon=True).start()
     os.environ.update(thread_environment(arguments.threads))
+    arrow_on_the_heap()
     import pyarrow as pa  # here, so that a trainer that only starts workers does without it
 
     pa.set_cpu_count(1)
@@ -115,7 +116,7 @@ def _serve(arguments: WorkerArguments, line: _Line) -> NoReturn:
     reading, handing = (Stages(Clock(record=job.recorded)) for _ in range(2))  # of the two threads
     stats = ReadStats(stages=reading)
     free = list(range(SLOTS))
-    heap = Heap()
+    heap = Heap(arguments.threads)
     thread = AheadThread(reading)
     try:
         messages = Messages(job.host(stats, thread, handing), job)
