@@ -16,6 +16,9 @@ messages in between, that was a third of a worker's time, for 40 MB less in two 
 MALLOPT_TRIM_THRESHOLD, MALLOPT_MMAP_THRESHOLD, MALLOPT_ARENA_MAX = -1, -3, -8
 KEEP_BYTES = 32 << 20
 
+ARROW_POOL = "ARROW_DEFAULT_MEMORY_POOL"
+"""The environment variable by which Arrow chooses where it allocates, when it is imported."""
+
 CONTAINERS = 5_000
 """New containers between two garbage collections, for 700: packers hold thousands for long, a batch of records has as
 many, and none is in a cycle."""
@@ -35,7 +38,11 @@ class Heap:
     def __init__(self, threads: int = 1) -> None:
         import pyarrow as pa
 
-        pa.set_memory_pool(pa.system_memory_pool())
+        arrow_on_the_heap()
+        if (
+            os.environ[ARROW_POOL] == "system"
+        ):  # in a fork of a trainer that had imported Arrow, the variable is too late
+            pa.set_memory_pool(pa.system_memory_pool())
         self._calls = 0
         with contextlib.suppress(AttributeError, OSError):
             libc = ctypes.CDLL(None)
@@ -57,7 +64,7 @@ def arrow_on_the_heap() -> None:
 
     ``set_memory_pool`` is not enough: pages of Parquet, decompressed and decoded, go by what C++ holds for the default.
     """
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    os.environ.setdefault(ARROW_POOL, "system")
 
 
 def collect_seldom() -> None:
