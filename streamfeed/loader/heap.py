@@ -39,9 +39,7 @@ class Heap:
         import pyarrow as pa
 
         arrow_on_the_heap()
-        if (
-            os.environ[ARROW_POOL] == "system"
-        ):  # in a fork of a trainer that had imported Arrow, the variable is too late
+        if os.environ[ARROW_POOL] == "system":  # too late in a fork of a trainer that had imported Arrow
             pa.set_memory_pool(pa.system_memory_pool())
         self._calls = 0
         with contextlib.suppress(AttributeError, OSError):

@@ -57,7 +57,8 @@ def libc(monkeypatch: pytest.MonkeyPatch) -> Iterator[Libc]:
     """Put a library in the place of this process's own, whose Arrow stays as it is."""
     library = Libc()
     monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
-    monkeypatch.delenv(ARROW_POOL, raising=False)
+    monkeypatch.setenv(ARROW_POOL, "")  # so that what the heap sets is undone
+    monkeypatch.delenv(ARROW_POOL)
     before = pa.default_memory_pool()
     yield library
     pa.set_memory_pool(before)
