@@ -12,6 +12,7 @@ from streamfeed.errors import CorruptShardError, FieldError
 from streamfeed.formats.arrow import innermost, texts_of
 from streamfeed.formats.fields import listed
 from streamfeed.formats.interleaved import Interleaved
+from streamfeed.formats.parquet_batches import batches_of, popped
 from streamfeed.formats.parquet_footer import BROKEN, Footer, first_line
 from streamfeed.formats.protocol import Chunk, Cursor, Extent, Piece
 from streamfeed.formats.record_columns import RecordColumn, records_of, wanted
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Parquet", "row_groups"]
 
 _BUFFER = 256 << 10  # a column chunk is read in steps of this, so a row group of any size needs little memory
-_BATCH = 256 << 10  # every lane holds one
+_BATCH = 1 << 20  # every lane holds one
 _MOST_ROWS = 2048  # a dictionary can hide how large its rows are
 _MOST_BYTES = 4 << 20
 
@@ -156,8 +157,7 @@ class _TextColumn:
         return found[:1]
 
     def chunks(self, batch: Any, group: int, row: int) -> Iterator[Chunk]:  # noqa: ANN401
-        for offset, array in _parts(self._array(batch)):
-            yield _chunk(array, group, row + offset)
+        return popped([_chunk(array, group, row + offset) for offset, array in _parts(self._array(batch))])
 
     def _array(self, batch: Any) -> Any:  # noqa: ANN401
         """Return the column's array; a column whose name has the dots wins over a struct's field."""
@@ -241,15 +241,16 @@ def _rows(
     columns: _Columns,
     skip: int,
 ) -> Iterator[Chunk]:
-    average = sum(meta.column(leaf).total_uncompressed_size for leaf in leaves) // meta.num_rows + 1
-    size = max(1, min(columns.most_rows, columns.batch_bytes // average))
-    row = 0
-    batches = shard.iter_batches(size, row_groups=[group], columns=columns.names(), use_threads=False)
-    while (batch := _next(batches, file, group)) is not None:
-        first = max(skip - row, 0)
-        if first < batch.num_rows:
-            yield from columns.chunks(batch.slice(first), group, row + first)
-        row += batch.num_rows
+    size = sum(meta.column(leaf).total_uncompressed_size for leaf in leaves)
+    row, step = 0, max(1, min(columns.most_rows, columns.batch_bytes // (size // meta.num_rows + 1)))
+    batches = shard.iter_batches(step, row_groups=[group], columns=columns.names(), use_threads=False)
+    for batch in batches_of(batches, size, file, group):
+        first, rows = max(skip - row, 0), batch.num_rows
+        if first < rows:
+            chunks = columns.chunks(batch.slice(first), group, row + first)
+            del batch  # or it would be held until the next one is asked for
+            yield from chunks
+        row += rows
     if row != meta.num_rows:
         cause = f"the row group has {row:,} rows, its footer says {meta.num_rows:,}"
         raise CorruptShardError(file.shard, f"row group {group}", cause, "write the shard again")
@@ -282,14 +283,6 @@ def _group(leaf: Any) -> str:  # noqa: ANN401
 
 def _chunk(array: Any, group: int, row: int) -> Chunk:  # noqa: ANN401
     return Chunk(group, row, texts_of(array, lambda index: f"row group {group}, row {row + index}"))
-
-
-def _next(batches: Any, file: ShardFile, group: int) -> Any:  # noqa: ANN401
-    try:
-        return next(batches, None)
-    except BROKEN as error:
-        cause = f"the column is damaged or cut off ({first_line(error)})"
-        raise CorruptShardError(file.shard, f"row group {group}", cause, "copy the shard again") from error
 
 
 def _parts(array: Any) -> Iterator[tuple[int, Any]]:  # noqa: ANN401

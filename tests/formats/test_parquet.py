@@ -227,3 +227,46 @@ def test_values_in_arrows_memory_are_a_sequence_from_both_ends() -> None:
     for index in (3, -4):
         with pytest.raises(IndexError):
             values[index]
+
+
+def test_a_small_row_group_with_a_large_dictionary_leaves_nothing_of_its_reader(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    texts = [draw.integers(97, 123, 10_000, np.uint8).tobytes().decode() for _ in range(600)]
+    file = shard(tmp_path / "s", {"text": texts}, row_group_size=600, compression="lz4")
+    assert pq.read_metadata(tmp_path / "s").row_group(0).column(0).has_dictionary_page
+    before = pa.total_allocated_bytes()
+    chunks = Parquet("text").read(file, WHOLE, START)
+    rows = 0
+    for chunk in chunks:
+        rows += len(chunk.values)
+        left = sum(map(len, texts[rows - len(chunk.values) :]))
+        assert pa.total_allocated_bytes() - before < left + (1 << 20)  # reading by steps: twice the dictionary more
+    assert rows == 600
+
+
+def test_damage_in_the_midst_of_a_small_row_group_comes_behind_the_rows_before_it(tmp_path: Path) -> None:
+    texts = [f"text {i} " * 1000 for i in range(600)]
+    options = {"use_dictionary": False, "compression": "lz4", "data_page_size": 100_000, "write_batch_size": 1}
+    shard(tmp_path / "s", {"text": texts}, row_group_size=600, **options)
+    data = bytearray((tmp_path / "s").read_bytes())
+    column = pq.read_metadata(tmp_path / "s").row_group(0).column(0)
+    place = column.data_page_offset + column.total_compressed_size // 2
+    data[place : place + 600] = b"\xff" * 600
+    (tmp_path / "s").write_bytes(data)
+    values, error = until_corrupt(Parquet("text").read(ShardFile(str(tmp_path / "s"), len(data)), WHOLE, START))
+    assert 0 < len(values) < 600
+    assert values == texts[: len(values)]
+    assert "row group 0" in error.where
+
+
+def test_a_small_row_group_whose_dictionary_hides_much_is_not_read_at_once(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    few = [draw.integers(97, 123, 50_000, np.uint8).tobytes().decode() for _ in range(150)]
+    file = shard(tmp_path / "s", {"text": [few[i % 150] for i in range(3000)]})
+    before = pa.total_allocated_bytes()
+    rows = most = 0
+    for chunk in Parquet("text").read(file, WHOLE, START):
+        rows += len(chunk.values)
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert rows == 3000
+    assert most < 60 << 20  # of 150 MB
