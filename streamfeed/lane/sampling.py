@@ -83,7 +83,9 @@ class Sampler:
                 mapped, samples = self._of_records(window, start, texts, lane)
             with self._stages.encode.busy:
                 counts = self._counts(samples, mapped)
-            yield Sampled(start, len(texts), samples, counts, None if mapped is None else mapped.origins)
+            documents = len(texts)
+            del texts  # not to be held until the next are asked for
+            yield Sampled(start, documents, samples, counts, None if mapped is None else mapped.origins)
 
     def _of_records(self, window: Window, start: int, texts: list[str], lane: int) -> tuple[Mapped | None, Samples]:
         assert self._objective is not None

@@ -4,6 +4,7 @@ Where they were read (an Arrow batch, lines of a block) they lie in another orde
 they are copied once into pieces of about what is encoded at once, in the order of use: what was read is let go of, and
 a window shrinks while it is used, which over many lanes halves what windows take. Thousands of separate strings, freed
 in shuffled order, would leave a heap full of holes instead, and a text with one emoji takes four bytes a character.
+Pieces of large windows lie in a mapping of their own (``lane/region.py``).
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple, overload
+
+from streamfeed.lane.region import Region
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,11 +28,12 @@ Utf8 = bytes | memoryview
 
 
 class _Piece(NamedTuple):
-    """Texts ``start`` and following: ``data[bounds[i]:bounds[i + 1]]``, UTF-8."""
+    """Texts ``start`` and following: ``data[bounds[i]:bounds[i + 1]]``, UTF-8. ``region``: where ``data`` lies."""
 
     start: int
-    data: bytes
+    data: Utf8
     bounds: list[int]
+    region: Region | None
 
     def decoded(self) -> list[str]:
         with memoryview(self.data) as view:
@@ -71,18 +75,28 @@ class Texts(Sequence[str]):
         pieces = deque(self._pieces(first, nbytes, count))
         self._documents = []
         while pieces:
-            piece = pieces.popleft()
-            start, texts = piece.start, piece.decoded()
-            del piece
-            yield start, texts
+            yield _drained(pieces.popleft())  # bound to no name: a generator that waits would hold what it names
 
     def _pieces(self, first: int, nbytes: int, count: int | None) -> Iterator[_Piece]:
         sizes = [len(document) for document in self._documents]
+        region = Region.of(sum(sizes[first:]))
         start, total = first, 0
         for index in range(first, len(sizes)):
             total += sizes[index]
             full = total >= nbytes if count is None else index + 1 - start == count
             if full or index == len(sizes) - 1:
                 bounds = [0, *accumulate(sizes[start : index + 1])]
-                yield _Piece(start, b"".join(self._documents[start : index + 1]), bounds)
+                yield _piece(start, self._documents[start : index + 1], bounds, region)
                 start, total = index + 1, 0
+
+
+def _piece(start: int, documents: Sequence[Utf8], bounds: list[int], region: Region | None) -> _Piece:
+    place = None if region is None else region.put(documents)
+    return _Piece(start, b"".join(documents), bounds, None) if place is None else _Piece(start, place, bounds, region)
+
+
+def _drained(piece: _Piece) -> tuple[int, list[str]]:
+    texts = piece.decoded()
+    if piece.region is not None:
+        piece.region.give_back(piece.bounds[-1])
+    return piece.start, texts
