@@ -131,7 +131,7 @@ class WindowReader:
 
     def limits(self, place: Place) -> tuple[int, int]:
         """Return how many documents and bytes the window at ``place`` may hold."""
-        return self._rules.window_limits(self._lane, first=place.epoch == 0 and place.window == 0)
+        return self._rules.window_limits(self._lane, first=place.window == 0)
 
     def hand_size(self, place: Place) -> int:
         """Return the number of units that the lane reads in the epoch of ``place``."""

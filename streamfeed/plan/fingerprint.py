@@ -39,7 +39,7 @@ class TokenizerPrint(Protocol):
         """The id of its mask token."""
 
 
-ORDER_VERSION = 2
+ORDER_VERSION = 3
 """Raised whenever the same config and bytes would give other rows; a state of another version is refused."""
 
 LONG_KIND = 64

@@ -72,8 +72,8 @@ class Rules:
     def window_limits(self, lane: int, *, first: bool) -> tuple[int, int]:
         """Return how many documents and bytes a window of ``lane`` holds.
 
-        The ``first`` window of a lane is ``(lane + 1) / lanes`` of that, so that lanes turn their windows at different
-        times and the first round needs little reading.
+        The ``first`` window of a lane in an epoch is ``(lane + 1) / lanes`` of that, so that lanes turn their windows
+        at different times and the first round needs little reading.
         """
         if self.shuffle_buffer == 0:
             return LISTED_WINDOW_DOCUMENTS, min(self.window_bytes, LISTED_WINDOW_BYTES)
