@@ -37,7 +37,7 @@ import numpy as np
 
 from streamfeed.encode.proof import thread_environment
 from streamfeed.lane.lane import _packer as MAKE_PACKER  # noqa: N812
-from streamfeed.loader.heap import Heap
+from streamfeed.loader.heap import Heap, give_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,11 +79,11 @@ def main() -> None:
     parser.add_argument("--only", choices=PACKINGS, action="append", help="packings to look at; all unless given")
     arguments = parser.parse_args()
     os.environ.update(thread_environment(1))
-    heap = Heap()  # as in a worker
+    Heap()  # as in a worker
     engine, text = make_engine(), Supply()
     for part in text.documents(600, WARM_CHARACTERS):
         engine.encode(part)
-    heap.tick()
+    give_back()
     for median, millions in ((600, 24), (60, 12)):
         compare(engine, text, median, millions << 20, arguments.rounds, arguments.only or list(PACKINGS))
 

@@ -14,6 +14,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 
 from streamfeed.loader.heap import arrow_on_the_heap, give_back
+from streamfeed.loader.libraries import give_back_libraries
 
 __all__: list[str] = []
 
@@ -36,4 +37,5 @@ for name in IMPORTED:
 gc.collect()
 gc.freeze()  # or a worker's first collection would copy every page that it shares with the others
 give_back()
+give_back_libraries()
 atexit.register(_remove_socket)  # not run in forked workers: they leave by os._exit

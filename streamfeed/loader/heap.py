@@ -1,4 +1,4 @@
-"""Giving memory back to the system."""
+"""A worker's heap: one, kept, and given back to the system seldom."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import ctypes
 import gc
 import os
 
+from streamfeed.loader.libraries import give_back_libraries
+
 __all__ = ["Heap", "arrow_on_the_heap", "collect_seldom", "give_back"]
 
-CALLS_BETWEEN_TRIMS = 256
-"""Messages of 1 MB: about 230 MB of text. Pages that are given back are asked for again, zeroed, before long: with 16
-messages in between, that was a third of a worker's time, for 40 MB less in two workers."""
+CALLS_BETWEEN_TRIMS = 2048
+"""Messages of 1.5 MB: 25 seconds at full speed. What is given back is asked for again, zeroed, before long, and a heap
+that is let alone stays as large; but what one unusually large document took should not be held for ever."""
 
 MALLOPT_TRIM_THRESHOLD, MALLOPT_MMAP_THRESHOLD, MALLOPT_ARENA_MAX = -1, -3, -8
 KEEP_BYTES = 32 << 20
@@ -27,12 +29,11 @@ many, and none is in a cycle."""
 class Heap:
     """Keeps a worker's heap near what it uses, at few calls to the kernel.
 
-    Windows are freed in another order than they were allocated, so that the C library's heap, and Arrow's own pool
-    even more so, come to hold half as much again as is used; left to itself, glibc gives the top of the heap back and
-    asks for it again, zeroed page by page, with every run. So Arrow is made to allocate from the C library, which keeps
-    what it has until it is asked, from time to time, to give free pages back; and all of it is one arena, where the
-    engine has one of the process's ``threads``, since the holes of one are of no use to another. Where the C library is
-    not glibc, nothing happens.
+    Left to itself, glibc gives the top of the heap back and asks for it again, zeroed page by page, with every run, and
+    Arrow's own pool holds half as much again as is used. So Arrow is made to allocate from the C library, which keeps
+    what it has, and is seldom asked to give free pages back. All of it is one arena, where the engine has one of the
+    process's ``threads``, since the holes of one are of no use to another; what makes most holes, windows, is elsewhere
+    (``lane/region.py``). Where the C library is not glibc, nothing happens.
     """
 
     def __init__(self, threads: int = 1) -> None:
@@ -49,12 +50,13 @@ class Heap:
             libc.mallopt(MALLOPT_ARENA_MAX, threads)
 
     def tick(self) -> None:
-        """Give free pages back every so many calls, the first included: by then the engine was built."""
+        """Note that a message was made: what all take is there by the first, and every so many free pages go back."""
         if self._calls == 0:
             collect_seldom()
+            give_back_libraries()
+        self._calls += 1
         if self._calls % CALLS_BETWEEN_TRIMS == 0:
             give_back()
-        self._calls += 1
 
 
 def arrow_on_the_heap() -> None:
