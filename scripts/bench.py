@@ -21,11 +21,10 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -212,15 +211,13 @@ def stream(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def memory(arguments: argparse.Namespace) -> dict[str, Any]:
-    """As :func:`stream`, for the highest PSS: to ask for it stops all processes for some ten milliseconds."""
+    """As :func:`stream`, for the memory, which who started this process looks at."""
     most = json.loads((arguments.folder / "corpus.json").read_text())["tokens"]
-    loader = loader_for(arguments)
-    with Peak() as peak:
-        for batch in loader:
-            most -= batch["input_ids"].numel()
-            if most < 0:
-                break
-    return {"peak_pss_mb": peak.highest / 1e6}
+    for batch in loader_for(arguments):
+        most -= batch["input_ids"].numel()
+        if most < 0:
+            break
+    return {}
 
 
 def soak(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -241,38 +238,25 @@ def soak(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"samples": samples}
 
 
-class Peak:
-    """The highest PSS of this process and its children inside the block, sampled."""
-
-    def __init__(self) -> None:
-        self.highest = 0
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
-
-    def _sample(self) -> None:
-        while not self._done.wait(0.25):
-            self.highest = max(self.highest, tree_pss())
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-        self.highest = max(self.highest, tree_pss())
+def peak_pss(process: subprocess.Popen[str]) -> int:
+    """Return the highest PSS of ``process`` and its children until it ends: to ask stops them for milliseconds."""
+    highest = 0
+    while process.poll() is None:
+        highest = max(highest, tree_pss(process.pid))
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.25)
+    return highest
 
 
-def tree_pss() -> int:
+def tree_pss(pid: int | None = None) -> int:
     import psutil
 
     total = 0
-    me = psutil.Process()
-    for process in (me, *me.children(recursive=True)):
-        try:
-            total += process.memory_full_info().pss
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
+    with suppress(psutil.NoSuchProcess):
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                total += process.memory_full_info().pss
     return total
 
 
@@ -310,9 +294,13 @@ def measure(arguments: argparse.Namespace, what: str, row: Row = Row("", 0, {}))
     command += ["--lanes", str(arguments.lanes), "--soak-gb", str(arguments.soak_gb)]
     if arguments.start_method:
         command += ["--start-method", arguments.start_method]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        seen = {"peak_pss_mb": peak_pss(process) / 1e6} if what == "memory" else {}
+        said = process.communicate()[0]
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    result: dict[str, Any] = json.loads(said.splitlines()[-1])
+    return result | seen
 
 
 def show(arguments: argparse.Namespace, rows: list[Row]) -> None:
