@@ -8,6 +8,7 @@ not count twice).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 
 from streamfeed.stages import Stages
 
@@ -66,7 +67,7 @@ class Tally:
 
     def copy(self) -> Tally:
         """Return an independent copy."""
-        return Tally(*(getattr(self, name) for name in TALLY_NAMES))
+        return Tally(*_counts_of(self))
 
     def counts(self) -> dict[str, int]:
         """Return the counts that are not zero, by name."""
@@ -106,3 +107,5 @@ def _listed(tally: Tally, names: dict[str, str]) -> str:
 
 
 TALLY_NAMES = tuple(one.name for one in fields(Tally))
+
+_counts_of = attrgetter(*TALLY_NAMES)

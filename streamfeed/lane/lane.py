@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from streamfeed.errors import BudgetError
@@ -82,10 +82,8 @@ class Block:
         offset = reached - int(run.offsets[sample])
         begun = sample + (offset > 0)
         states = list(after.sources)
-        moved = run.position(states[run.source], sample)
-        ahead = int(run.offsets[-1] - run.offsets[begun])
-        states[run.source] = replace(moved, tokens=moved.tokens - ahead)
-        tally = after.tally.copy()
+        states[run.source] = run.position(states[run.source], sample, int(run.offsets[begun] - run.offsets[-1]))
+        tally = after.tally.copy() if run.counts else after.tally
         for name, before in run.counts.items():
             setattr(tally, name, getattr(tally, name) - int(before[-1] - before[sample]))
         return LaneState(

@@ -76,8 +76,7 @@ class Mixer:
         run = self._next_run(feed)
         if run is not None:
             first = int(run.offsets[1]) if run.counted else 0
-            feed.state = run.position(feed.state, len(run))
-            feed.state = replace(feed.state, tokens=feed.state.tokens + int(run.offsets[-1]) - first)
+            feed.state = run.position(feed.state, len(run), int(run.offsets[-1]) - first)
             run.tell(self.tally, -1, 0)
         return run
 

@@ -56,16 +56,20 @@ class Run:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def position(self, state: SourceState, taken: int) -> SourceState:
-        """Return ``state`` moved behind the first ``taken`` samples, or to the next window behind this one's last."""
+    def position(self, state: SourceState, taken: int, tokens: int = 0) -> SourceState:
+        """Return ``state`` moved behind the first ``taken`` samples, or to the next window behind this one's last.
+
+        ``tokens`` more were taken there.
+        """
         document, sample, window = self.first + taken, 0, self.window
+        tokens += state.tokens
         if taken >= len(self):
             document, sample = self.first + self.documents, self.given
         elif self.origins is not None:
             document, sample = self.first + int(self.origins.document[taken]), int(self.origins.sample[taken])
         if document >= len(window.texts):
-            return SourceState(window.end, 0, 0, "", state.tokens, state.due)
-        return SourceState(window.begin, document, sample, window.digest, state.tokens, state.due)
+            return SourceState(window.end, 0, 0, "", tokens, state.due)
+        return SourceState(window.begin, document, sample, window.digest, tokens, state.due)
 
     def sample(self, index: int) -> Run:
         """Return sample ``index`` as a run of its own."""

@@ -55,7 +55,7 @@ PROCESS = 90 * MB
 ENGINE_FACTOR = 25
 """Bytes that the engine, and the one that checks it, take for each byte of the tokenizer's JSON: 12 and 13."""
 
-FORK_SERVER = 60 * MB
+FORK_SERVER = 30 * MB
 """The process that workers are forked from, with all that they import."""
 
 HEAP = 1.4

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SLOTS", "Ring", "SharedMemory", "SharedObject", "ring_bytes"]
 
-SLOTS = 4
-"""Messages under way between a worker and the trainer: one read, one written, two to even out."""
+SLOTS = 3
+"""Messages under way between a worker and the trainer: one read, one written, one to even out."""
 
 SharedMemory = Array[c_char]
 
