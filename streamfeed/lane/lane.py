@@ -11,6 +11,7 @@ from streamfeed.lane.best_fit import BestFitPacker
 from streamfeed.lane.mix import Mixer
 from streamfeed.lane.origins import Ledger
 from streamfeed.lane.pack import ConcatPacker, Packed, Packer
+from streamfeed.lane.pages import Pages
 from streamfeed.lane.runs import Run, runs
 from streamfeed.lane.single import GroupPacker, SinglePacker
 from streamfeed.lane.state import LaneState
@@ -33,7 +34,7 @@ class LaneTools:
     """What all lanes of one process share: for every source how it is sampled, its hands, its store.
 
     ``thread`` reads and encodes ahead; None does it in place. ``stages`` are those of the thread that takes rows.
-    ``remember``: blocks know where their rows come from.
+    ``remember``: blocks know where their rows come from. ``pages`` hold large windows.
     """
 
     samplers: list[Sampler]
@@ -42,6 +43,7 @@ class LaneTools:
     thread: AheadThread | None = None
     stages: Stages = field(default_factory=Stages)
     remember: bool = False
+    pages: Pages = field(default_factory=Pages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class Lane:
                 last_epoch=last_epoch,
                 store=tools.stores[source],
                 remember=tools.remember,
+                pages=tools.pages,
             )
             offset = state.offset if state.current == source else 0
             begin = state.sources[source]

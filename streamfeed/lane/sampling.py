@@ -22,9 +22,10 @@ __all__ = ["Sampled", "Sampler"]
 
 T = TypeVar("T")
 
-SLICE_BYTES = 512 << 10
-"""Texts are encoded about this much at a time. The engine alone is as fast with half of it, but every run also costs a
-hand-over between threads and a state; with twice as much, its scratch and the runs that wait take 40 MB more."""
+SLICE_BYTES = 496 << 10
+"""Texts are encoded about this much at a time; four slices fill a huge page (``lane/pages.py``). The engine alone is as
+fast with half of it, but every run also costs a hand-over between threads and a state; with twice as much, its scratch
+and the runs that wait take 40 MB more."""
 
 
 class Sampled(NamedTuple):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from streamfeed.lane.pages import Pages
     from streamfeed.plan.plan import Rules, SourceHands, SourcePlan
     from streamfeed.storage.store import Store
 
@@ -66,6 +67,7 @@ class WindowReader:
         last_epoch: int | None,
         store: Store,
         remember: bool = False,
+        pages: Pages | None = None,
     ) -> None:
         self._plan = plan
         self._rules = rules
@@ -77,6 +79,8 @@ class WindowReader:
         self.shuffling = store.stats.stages.shuffle
         self._strided = bool((plan.units.step > 1).any())
         self._remember = remember
+        self.pages = pages
+        """where texts of large windows are held"""
         self._formats: dict[str, Format] = {}
         self.sieve = None if rules.hold_out is None else Sieve(rules.hold_out, plan.shape)
         """which documents are the stream's; None: all of them"""
@@ -239,7 +243,7 @@ class _Gathering:
         self._reader.shuffling.count(len(documents), total)
         order = self._reader.order(len(documents), begin)
         kept = None if marks is None else marks.table(order)
-        return Window(begin, self._place, Texts(documents, order), digest.hexdigest(), tally, kept)
+        return Window(begin, self._place, Texts(documents, order, self._reader.pages), digest.hexdigest(), tally, kept)
 
     def _of_run(
         self, data: memoryview, texts: list[memoryview], digest: xxhash.xxh3_64, tally: Tally

@@ -33,7 +33,7 @@ class Heap:
     Arrow's own pool holds half as much again as is used. So Arrow is made to allocate from the C library, which keeps
     what it has, and is seldom asked to give free pages back. All of it is one arena, where the engine has one of the
     process's ``threads``, since the holes of one are of no use to another; what makes most holes, windows, is elsewhere
-    (``lane/region.py``). Where the C library is not glibc, nothing happens.
+    (``lane/pages.py``). Where the C library is not glibc, nothing happens.
     """
 
     def __init__(self, threads: int = 1) -> None:
