@@ -12,7 +12,7 @@ from streamfeed.errors import CorruptShardError, FieldError
 from streamfeed.formats.arrow import innermost, texts_of
 from streamfeed.formats.fields import listed
 from streamfeed.formats.interleaved import Interleaved
-from streamfeed.formats.parquet_batches import batches_of, popped
+from streamfeed.formats.parquet_batches import batches_of
 from streamfeed.formats.parquet_footer import BROKEN, Footer, first_line
 from streamfeed.formats.protocol import Chunk, Cursor, Extent, Piece
 from streamfeed.formats.record_columns import RecordColumn, records_of, wanted
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Parquet", "row_groups"]
 
 _BUFFER = 256 << 10  # a column chunk is read in steps of this, so a row group of any size needs little memory
-_BATCH = 1 << 20  # every lane holds one
+_BATCH = 512 << 10  # every lane holds one
 _MOST_ROWS = 2048  # a dictionary can hide how large its rows are
 _MOST_BYTES = 4 << 20
 
@@ -157,7 +157,8 @@ class _TextColumn:
         return found[:1]
 
     def chunks(self, batch: Any, group: int, row: int) -> Iterator[Chunk]:  # noqa: ANN401
-        return popped([_chunk(array, group, row + offset) for offset, array in _parts(self._array(batch))])
+        for offset, array in _parts(self._array(batch)):
+            yield _chunk(array, group, row + offset)
 
     def _array(self, batch: Any) -> Any:  # noqa: ANN401
         """Return the column's array; a column whose name has the dots wins over a struct's field."""

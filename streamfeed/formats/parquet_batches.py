@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from streamfeed.storage.files import ShardFile
 
-__all__ = ["batches_of", "popped"]
+__all__ = ["batches_of"]
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ def batches_of(batches: Any, nbytes: int, file: ShardFile, group: int) -> Iterat
         yield batch
 
 
-def popped(items: list[T]) -> Iterator[T]:
+def _popped(items: list[T]) -> Iterator[T]:
     """Yield what ``items`` hold, and hold nothing that was yielded."""
     items.reverse()
     while items:
@@ -51,7 +51,7 @@ def _at_once(batches: Any, file: ShardFile, group: int) -> Iterator[Any]:  # noq
     except CorruptShardError as error:
         damage = error
     batch = None  # or the last one would be held beside what is yielded
-    yield from popped(held)
+    yield from _popped(held)
     if damage is not None:
         raise damage
 

@@ -23,12 +23,12 @@ __all__ = ["HUGE_PAGE", "Filling", "Page", "Pages"]
 HUGE_PAGE = 2 << 20
 """Bytes; systems whose huge pages are of another size are not asked for any."""
 
-KEPT = 2
+KEPT = 1
 """Free pages that are kept: windows take some at once, and lanes free one at a time. With 4, memory is 5 MB a worker
 more, and as little time goes to the kernel."""
 
-_LEAST = HUGE_PAGE // 2
-"""Less text than this gets no page: most of it would be empty."""
+_HALF = HUGE_PAGE // 2
+"""Less text than this gets no page, and no page is begun for a piece that is larger: much of it would be empty."""
 
 _SYSTEM = Path("/sys/kernel/mm/transparent_hugepage")
 
@@ -92,7 +92,7 @@ class Filling:
         if self._pages is None:
             return None
         place = None if self._page is None else self._page.put(texts, nbytes)
-        if place is None and nbytes <= HUGE_PAGE and self._left >= _LEAST:
+        if place is None and nbytes <= _HALF <= self._left:
             self._page = self._pages.take()
             place = self._page.put(texts, nbytes)
         self._left -= nbytes

@@ -180,7 +180,7 @@ class WindowReader:
 
     @property
     def window_bytes(self) -> int:
-        """What a window may hold by the settings; a lane's first one, and those of a listed order, are smaller."""
+        """What a window may hold by the settings; an epoch's first one, and those of a listed order, are smaller."""
         return self._rules.window_bytes
 
     @property

@@ -6,14 +6,15 @@ import contextlib
 import ctypes
 import gc
 import os
+from time import monotonic
 
 from streamfeed.loader.libraries import give_back_libraries
 
 __all__ = ["Heap", "arrow_on_the_heap", "collect_seldom", "give_back"]
 
-CALLS_BETWEEN_TRIMS = 2048
-"""Messages of 1.5 MB: 25 seconds at full speed. What is given back is asked for again, zeroed, before long, and a heap
-that is let alone stays as large; but what one unusually large document took should not be held for ever."""
+SECONDS_BETWEEN_TRIMS = 30.0
+"""What is given back is asked for again, zeroed, before long, and a heap that is let alone stays as large; but what
+loading took, or one unusually large document, should not be held for ever."""
 
 MALLOPT_TRIM_THRESHOLD, MALLOPT_MMAP_THRESHOLD, MALLOPT_ARENA_MAX = -1, -3, -8
 KEEP_BYTES = 32 << 20
@@ -42,7 +43,8 @@ class Heap:
         arrow_on_the_heap()
         if os.environ[ARROW_POOL] == "system":  # too late in a fork of a trainer that had imported Arrow
             pa.set_memory_pool(pa.system_memory_pool())
-        self._calls = 0
+        self._begun = False
+        self._due = monotonic() + SECONDS_BETWEEN_TRIMS
         with contextlib.suppress(AttributeError, OSError):
             libc = ctypes.CDLL(None)
             libc.mallopt(MALLOPT_MMAP_THRESHOLD, KEEP_BYTES)
@@ -50,12 +52,13 @@ class Heap:
             libc.mallopt(MALLOPT_ARENA_MAX, threads)
 
     def tick(self) -> None:
-        """Note that a message was made: what all take is there by the first, and every so many free pages go back."""
-        if self._calls == 0:
+        """Note that a message was made: by the first, what all take is there; from time to time free pages go back."""
+        if not self._begun:
+            self._begun = True
             collect_seldom()
             give_back_libraries()
-        self._calls += 1
-        if self._calls % CALLS_BETWEEN_TRIMS == 0:
+        if monotonic() >= self._due:
+            self._due = monotonic() + SECONDS_BETWEEN_TRIMS
             give_back()
 
 

@@ -17,7 +17,8 @@ of them is handed out; one that groups by length, 512 samples. At most the next 
 *Open shards*, one a source and lane: a block of lines with what it decodes to, or pages, dictionary and batch of
 Parquet, and the window of a zstd frame.
 
-The C library's heap takes ``HEAP`` times all these, whose parts come and go in another order (``loader/heap.py``).
+The C library's heap takes ``HEAP`` times all these, whose parts come and go in another order (``loader/heap.py``); huge
+pages, in which large windows lie, are at times part empty and take no more (``lane/pages.py``).
 
 *A process*: interpreter, libraries, the engine with its scratch; of stores, their libraries and what is read ahead.
 """

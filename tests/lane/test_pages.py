@@ -111,16 +111,18 @@ def test_a_page_begins_where_a_huge_one_does() -> None:
 def test_little_text_takes_no_page() -> None:
     assert Filling(Pages(), HUGE_PAGE - 1).put([b"x"], 1) is None
     assert Filling(None, 4 * HUGE_PAGE).put([b"x"], 1) is None
-    filling, most = Filling(Pages(), HUGE_PAGE + 1000), HUGE_PAGE
-    assert filling.put([b"x" * most], most) is not None
+    filling, half = Filling(Pages(), HUGE_PAGE + 1000), HUGE_PAGE // 2
+    assert filling.put([b"x" * half], half) is not None
+    assert filling.put([b"x" * half], half) is not None
     assert filling.put([b"x" * 1000], 1000) is None  # a page would be all but empty
 
 
 @pytest.mark.usefixtures("offered")
-def test_a_text_larger_than_a_page_lies_elsewhere_and_those_behind_it_in_pages() -> None:
-    filling = Filling(Pages(), 5 * HUGE_PAGE)
-    assert filling.put([b"x" * (HUGE_PAGE + 1)], HUGE_PAGE + 1) is None
+def test_a_piece_larger_than_half_a_page_lies_elsewhere_and_those_behind_it_in_pages() -> None:
+    filling, large = Filling(Pages(), 5 * HUGE_PAGE), HUGE_PAGE // 2 + 1
+    assert filling.put([b"x" * large], large) is None
     assert filling.put([b"x"], 1) is not None
+    assert filling.put([b"x" * large], large) is not None  # in what is left of the page
 
 
 @pytest.fixture

@@ -90,3 +90,17 @@ def test_a_library_without_such_calls_is_left_as_it_is(libc: Libc, monkeypatch: 
     monkeypatch.setattr("streamfeed.loader.heap.collect_seldom", lambda: None)
     Heap().tick()
     assert not libc.told
+
+
+def test_free_pages_are_given_back_from_time_to_time_and_not_with_every_message(
+    libc: Libc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, given = [100.0], []
+    monkeypatch.setattr("streamfeed.loader.heap.monotonic", lambda: now[0])
+    monkeypatch.setattr("streamfeed.loader.heap.give_back", lambda: given.append(now[0]))
+    monkeypatch.setattr("streamfeed.loader.heap.collect_seldom", lambda: None)
+    heap = Heap()
+    for second in range(100, 170):
+        now[0] = float(second)
+        heap.tick()
+    assert given == [130.0, 160.0]
