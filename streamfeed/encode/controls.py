@@ -41,6 +41,7 @@ class ControlCounter:
         """Return the number in each text, int64 ``[texts]``; None where there is none."""
         if self._pattern is None:
             return None
+        # To search first costs half of what an iterator does.
         holding = [index for index, text in enumerate(texts) if self._holds(text, self._pattern)]
         if not holding:
             return None

@@ -246,12 +246,10 @@ def _rows(
     row, step = 0, max(1, min(columns.most_rows, columns.batch_bytes // (size // meta.num_rows + 1)))
     batches = shard.iter_batches(step, row_groups=[group], columns=columns.names(), use_threads=False)
     for batch in batches_of(batches, size, file, group):
-        first, rows = max(skip - row, 0), batch.num_rows
-        if first < rows:
-            chunks = columns.chunks(batch.slice(first), group, row + first)
-            del batch  # or it would be held until the next one is asked for
-            yield from chunks
-        row += rows
+        first = max(skip - row, 0)
+        if first < batch.num_rows:
+            yield from columns.chunks(batch.slice(first), group, row + first)
+        row += batch.num_rows
     if row != meta.num_rows:
         cause = f"the row group has {row:,} rows, its footer says {meta.num_rows:,}"
         raise CorruptShardError(file.shard, f"row group {group}", cause, "write the shard again")

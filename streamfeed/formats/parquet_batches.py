@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections import deque
+from typing import TYPE_CHECKING, Any
 
 from streamfeed.errors import CorruptShardError
 from streamfeed.formats.parquet_footer import BROKEN, first_line
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from streamfeed.storage.files import ShardFile
 
 __all__ = ["batches_of"]
-
-T = TypeVar("T")
 
 _SMALL_GROUP = 8 << 20
 """Bytes of its columns, decompressed; a reader that stays open may well hold as much."""
@@ -33,16 +32,9 @@ def batches_of(batches: Any, nbytes: int, file: ShardFile, group: int) -> Iterat
         yield batch
 
 
-def _popped(items: list[T]) -> Iterator[T]:
-    """Yield what ``items`` hold, and hold nothing that was yielded."""
-    items.reverse()
-    while items:
-        yield items.pop()
-
-
 def _at_once(batches: Any, file: ShardFile, group: int) -> Iterator[Any]:  # noqa: ANN401
     """Read ``batches`` to their end, unless a dictionary made much of little, and yield what was read."""
-    held: list[Any] = []
+    held: deque[Any] = deque()
     room, damage = 2 * _SMALL_GROUP, None
     try:
         while room > 0 and (batch := _next(batches, file, group)) is not None:
@@ -50,8 +42,8 @@ def _at_once(batches: Any, file: ShardFile, group: int) -> Iterator[Any]:  # noq
             room -= batch.nbytes
     except CorruptShardError as error:
         damage = error
-    batch = None  # or the last one would be held beside what is yielded
-    yield from _popped(held)
+    while held:
+        yield held.popleft()  # what was yielded is not held here
     if damage is not None:
         raise damage
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 
 import numpy as np
@@ -43,3 +44,11 @@ def test_what_was_read_is_let_go_of_before_the_first_texts_are_used() -> None:
     next(coming)
     gc.collect()
     assert [ref() for ref in gone] == [None, None]
+
+
+def test_texts_that_were_handed_out_are_held_by_nobody_else() -> None:
+    coming = Texts([b"a" * 10, b"b" * 10]).drain(0, 10)
+    _, texts = next(coming)
+    lone: list[str] = []
+    assert sys.getrefcount(texts) == sys.getrefcount(lone)
+    assert next(coming)[1] == ["b" * 10]
