@@ -8,7 +8,6 @@ and there are some dozens for a megabyte of text.
 from __future__ import annotations
 
 import array
-from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, NamedTuple
@@ -114,15 +113,10 @@ class Stage:
         self.items += items
         self.bytes += nbytes
 
-    @contextmanager
-    def passing(self) -> Iterator[None]:
-        """Count an item that takes the time inside, whatever else that is charged to."""
-        begin = self.busy.now()
-        try:
-            yield
-        finally:
-            self.items += 1
-            self.busy.add(begin, self.busy.now() - begin)
+    def passed(self, begin_ns: int) -> None:
+        """Count an item that took the time since ``begin_ns``, of the clock, whatever else that was charged to."""
+        self.items += 1
+        self.busy.add(begin_ns, self.busy.now() - begin_ns)
 
 
 STAGES = (

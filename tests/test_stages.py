@@ -127,8 +127,9 @@ def test_spans_are_recorded_whole_and_taken_once(time: Time) -> None:
         time.ns += 5
         with stages.read.starved:
             time.ns += 70
-    with stages.wait.passing():
-        time.ns += 175
+    begin = stages.wait.busy.now()
+    time.ns += 175
+    stages.wait.passed(begin)
     assert list(read_recorded(stages.take_recorded())) == [
         Recorded("read", "starved", 1005, 70),
         Recorded("decode", "busy", 1000, 75),

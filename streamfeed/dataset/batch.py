@@ -22,7 +22,7 @@ IGNORED = -100
 """The label that losses ignore, by the convention of PyTorch and transformers."""
 
 
-FEW_TOKENS = 64
+FEW_TOKENS = 256
 """Where pieces have more tokens than this on average, filling positions piece by piece is the cheaper way."""
 
 
@@ -102,15 +102,13 @@ class BatchArrays:
 
 def _count_piece_by_piece(pieces: NDArray[np.int64], positions: NDArray[np.int64]) -> None:
     """Fill ``positions``, ``[rows, seq_len]``, with 0, 1, 2, ... from each of ``pieces`` on, row starts included."""
-    seq_len = positions.shape[1]
-    counts = _counts(seq_len)
-    positions[:] = counts
-    flat = positions.reshape(-1)
-    bounds = pieces.tolist()
+    # By views of bytes: they cost a quarter of what numpy's slices do, of which there are two for every piece.
+    counts = _counts(positions.shape[1]).view(np.uint8).data
+    flat = positions.reshape(-1).view(np.uint8).data
+    bounds = (pieces * positions.itemsize).tolist()
     bounds.append(len(flat))
     for begin, end in itertools.pairwise(bounds):
-        if begin % seq_len:
-            flat[begin:end] = counts[: end - begin]
+        flat[begin:end] = counts[: end - begin]
 
 
 def _count_at_once(pieces: NDArray[np.int64], positions: NDArray[np.int64]) -> None:

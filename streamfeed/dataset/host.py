@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from streamfeed.dataset.message import Buffers, Message
     from streamfeed.dataset.share import Share
-    from streamfeed.lane.pack import Packed
     from streamfeed.lane.state import LaneState
     from streamfeed.plan.plan import Plan
 
@@ -34,6 +33,7 @@ class _Feed:
         self._state: LaneState | None = state
         self._last: tuple[Block, int] | None = None
         self._block: Block | None = None
+        self._rows = 0  # of the block
         self._next = first_row - state.rows
         self._told: tuple[LaneState | None, bytes] = (None, b"")
 
@@ -55,57 +55,58 @@ class _Feed:
 
     def ready(self) -> bool:
         """Make sure that an own row is at hand; False for good when the lane has ended."""
-        while self._block is None or self._next >= len(self._block):
-            self._next -= 0 if self._block is None else len(self._block)
+        while self._next >= self._rows:
+            self._next -= self._rows
             self._block = self.lane.next_block()
             if self._block is None:
+                self._rows = 0
                 return False
+            self._rows = len(self._block)
         return True
 
-    def take(self, most: int) -> _Taken:
-        """Return up to ``most`` own rows; only after :meth:`ready` was True."""
-        block, step = self._block, self._step
+    def take(self, most: int) -> tuple[Block, range]:
+        """Return up to ``most`` own rows: which ones of a block; only after :meth:`ready` was True."""
+        block, step, first = self._block, self._step, self._next
         assert block is not None
-        packed = block.packed
-        first, width = self._next, packed.width
-        count = min(most, -(-(len(block) - first) // step))
+        count = min(most, -(-(self._rows - first) // step))
         last = first + (count - 1) * step
-        begin, end = packed.starts.searchsorted((first * width, (last + 1) * width))
-        starts = packed.starts[begin:end] - first * width
-        if step > 1:
-            row, column = np.divmod(starts, width)
-            own = row % step == 0
-            starts = row[own] // step * width + column[own]
         self._next = last + step
         self._last, self._state = (block, last), None
-        return _Taken(block, range(first, last + 1, step), starts)
+        return block, range(first, last + 1, step)
 
 
-class _Taken(NamedTuple):
-    """Rows ``rows`` of ``block``, and where documents start in them, as ``row * width + column``."""
+class _Part(NamedTuple):
+    """Rows ``rows`` of ``block``, of a lane, and which rows ``place`` of a message they become."""
 
+    lane: int
     block: Block
     rows: range
-    starts: NDArray[np.int64]
+    place: range
 
-    @property
-    def packed(self) -> Packed:
-        """The rows of the block."""
-        return self.block.packed
-
-    def write(self, buffers: Buffers, place: range) -> None:
-        """Write the rows to rows ``place`` of ``buffers``, and what goes with them."""
-        packed, own, target = self.packed, _slice(self.rows), _slice(place)
-        buffers.lengths[target] = packed.width if packed.lengths is None else packed.lengths[own]
+    def write(self, buffers: Buffers) -> None:
+        """Write the rows, and what goes with them; lengths where they are not those of whole rows."""
+        packed = self.block.packed
+        packed.ids.write(self.rows, buffers.ids, self.place)
+        if packed.lengths is not None or packed.width < buffers.ids.shape[1]:
+            lengths = packed.width if packed.lengths is None else packed.lengths[_slice(self.rows)]
+            buffers.lengths[_slice(self.place)] = lengths
         if buffers.values is not None and packed.values is not None:
-            buffers.values[target] = packed.values[own]
-        packed.ids.write(self.rows, buffers.ids, place)
+            buffers.values[_slice(self.place)] = packed.values[_slice(self.rows)]
         if buffers.flags is None:
             return
         if packed.flags is None:
-            buffers.flags[target] = LOSS
+            buffers.flags[_slice(self.place)] = LOSS
         else:
-            packed.flags.write(self.rows, buffers.flags, place)
+            packed.flags.write(self.rows, buffers.flags, self.place)
+
+    def starts(self) -> NDArray[np.int64]:
+        """Return where documents start in the rows, as ``row * width + column``, counted from where the block begins.
+
+        Of the rows between them that are others' too.
+        """
+        starts, width = self.block.packed.starts, self.block.packed.width
+        begin, end = starts.searchsorted((self.rows.start * width, self.rows.stop * width))
+        return starts[begin:end]
 
 
 def _slice(numbers: range) -> slice:
@@ -170,12 +171,14 @@ class Host:
         before = self._states_json()
         feeds, rounds, most = (self._partial, 1, 1) if self._partial else (self._feeds, rounds, 0)
         self._partial = []
-        starts: list[NDArray[np.int64]] = []
-        buffers.lengths[: rounds * len(feeds)] = 0
         rows = rounds * len(feeds)
+        parts: list[_Part] = []
+        short: list[range] = []  # rows that lanes which have ended leave empty
         for index, feed in enumerate(feeds):
-            filled, error = self._fill(feed, index, len(feeds), rounds, buffers, starts)
+            filled, error = self._take(feed, index, len(feeds), rounds, parts)
             most = max(most, filled)
+            if filled < rounds:
+                short.append(range(filled * len(feeds) + index, rows, len(feeds)))
             if error is not None:
                 self._error, rounds, rows = error, filled, filled * len(feeds) + index
         rows = min(rows, most * len(feeds))
@@ -183,26 +186,15 @@ class Host:
             raise self._error
         if not rows:
             before = self._states_json()
-        where = np.concatenate(starts) if starts else np.empty(0, dtype=np.int64)
-        where = where[where < rows * self._seq_len]
-        where.sort()
-        buffers.starts[: len(where)] = where
+        with self._stages.send.busy:
+            starts = self._write(parts, short, rows, buffers)
         told = None if self._telling is None else self._telling.told()
-        return buffers.message(rows, len(where), before, told)
+        return buffers.message(rows, starts, before, told)
 
-    def _states_json(self) -> bytes:
-        return orjson.dumps({str(feed.lane.number): orjson.Fragment(feed.state_json()) for feed in self._feeds})
-
-    def _fill(
-        self,
-        feed: _Feed,
-        index: int,
-        stride: int,
-        rounds: int,
-        buffers: Buffers,
-        starts: list[NDArray[np.int64]],
+    def _take(
+        self, feed: _Feed, index: int, stride: int, rounds: int, parts: list[_Part]
     ) -> tuple[int, Exception | None]:
-        """Write ``feed``'s next rows to rows ``index``, ``index + stride``, ...; return how many, and any error."""
+        """Take ``feed``'s next rows for rows ``index``, ``index + stride``, ...; return how many, and any error."""
         filled = 0
         while filled < rounds:
             try:
@@ -210,17 +202,41 @@ class Host:
                     break
             except Exception as error:  # noqa: BLE001 - whatever it is, the rows before it are good
                 return filled, error
-            taken = feed.take(rounds - filled)
-            count = len(taken.rows)
+            block, rows = feed.take(rounds - filled)
             first = index + filled * stride
-            place = range(first, first + (count - 1) * stride + 1, stride)
-            with self._stages.send.busy:
-                taken.write(buffers, place)
-                if self._telling is not None:
-                    self._telling.take(feed.lane.number, taken.block, taken.rows, place)
-            row = taken.starts // taken.packed.width
-            row *= stride * self._seq_len - taken.packed.width  # how much further a row is from the one before it
-            row += taken.starts + first * self._seq_len
-            starts.append(row)
-            filled += count
+            filled += len(rows)
+            parts.append(_Part(feed.lane.number, block, rows, range(first, index + filled * stride, stride)))
         return filled, None
+
+    def _write(self, parts: list[_Part], short: list[range], rows: int, buffers: Buffers) -> int:
+        """Write the message's ``rows`` rows into ``buffers``; return how many documents start in them."""
+        buffers.lengths[:rows] = self._seq_len
+        for empty in short:
+            buffers.lengths[_slice(empty)] = 0
+        for part in parts:
+            part.write(buffers)
+            if self._telling is not None:
+                self._telling.take(part.lane, part.block, part.rows, part.place)
+        where = self._starts(parts, rows)
+        buffers.starts[: len(where)] = where
+        return len(where)
+
+    def _starts(self, parts: list[_Part], rows: int) -> NDArray[np.int64]:
+        """Return where documents start in the message, sorted, as ``row * seq_len + column``: of all parts at once."""
+        found = [part.starts() for part in parts]
+        if not found:
+            return np.empty(0, dtype=np.int64)
+        ranges = [(part.rows.start, part.rows.step, part.place.start, part.place.step) for part in parts]
+        first, step, place, stride = np.repeat(ranges, [len(some) for some in found], axis=0).T
+        row, column = np.divmod(np.concatenate(found), self._seq_len)
+        row -= first
+        if (step > 1).any():
+            own = row % step == 0
+            row, column, step, place, stride = (some[own] for some in (row // step, column, step, place, stride))
+        row = row * stride + place
+        where: NDArray[np.int64] = (row * self._seq_len + column)[row < rows]
+        where.sort()
+        return where
+
+    def _states_json(self) -> bytes:
+        return orjson.dumps({str(feed.lane.number): orjson.Fragment(feed.state_json()) for feed in self._feeds})

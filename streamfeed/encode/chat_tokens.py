@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import orjson
 from tokenizers import AddedToken, Tokenizer
 
 from streamfeed.encode.long import LONG, parts_of
@@ -62,7 +63,7 @@ class ChatTokenizer:
     """
 
     def __init__(self, spec_json: str, *, trimmed: bool, long: int = LONG) -> None:
-        parsed = json.loads(spec_json)
+        parsed = orjson.loads(spec_json)
         if not trimmed:
             parsed["post_processor"] = None  # without added tokens all it does is to trim offsets
         self._json = json.dumps(parsed, ensure_ascii=False)

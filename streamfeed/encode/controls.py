@@ -6,13 +6,13 @@ that texts seldom do, and one character is found at the speed of memory: only wh
 
 from __future__ import annotations
 
-import json
 import os.path
 import re
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 import numpy as np
+import orjson
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ class ControlCounter:
     """Counts the special ones of the added tokens of ``spec`` in texts, the longest where several begin at a place."""
 
     def __init__(self, spec: TokenizerSpec) -> None:
-        added = json.loads(spec.json).get("added_tokens") or []
+        added = orjson.loads(spec.json).get("added_tokens") or []
         strings = sorted({str(token["content"]) for token in added if token["special"] and token["content"]})
         self._signs = _signs(strings)
         self._reach = max(map(len, strings), default=0)

@@ -6,10 +6,10 @@ the place of its own, which could add none, other ones, or two: post-processors 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import numpy as np
+import orjson
 
 from streamfeed.encode.protocol import Encoded
 
@@ -25,7 +25,7 @@ class Frame:
 
     def into(self, spec_json: str) -> str:
         """Return the JSON of the tokenizer that encodes as ``spec_json`` does and frames every text."""
-        parsed = json.loads(spec_json)
+        parsed = orjson.loads(spec_json)
         tokens = {"eos": self.eos} if self.bos is None else {"bos": self.bos, "eos": self.eos}
         text = {"Sequence": {"id": "A", "type_id": 0}}
         marks = {name: {"SpecialToken": {"id": name, "type_id": 0}} for name in tokens}
@@ -36,7 +36,7 @@ class Frame:
             "pair": [*single, {"Sequence": {"id": "B", "type_id": 1}}],
             "special_tokens": {name: {"id": name, "ids": [token], "tokens": [name]} for name, token in tokens.items()},
         }
-        return json.dumps(parsed, ensure_ascii=False, separators=(",", ":"))
+        return orjson.dumps(parsed).decode()
 
     def without_silent(self, encoded: Encoded) -> Encoded:
         """Return ``encoded`` with no tokens for the texts that hold none but the frame's."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import orjson
 
 from streamfeed.encode.ranges import ranges
 from streamfeed.errors import ConfigError
@@ -110,7 +111,7 @@ def _probe(spec: TokenizerSpec) -> str:
             "added_tokens": [],
             "normalizer": None,
             "pre_tokenizer": None,
-            "post_processor": json.loads(spec.json).get("post_processor"),
+            "post_processor": orjson.loads(spec.json).get("post_processor"),
             "decoder": None,
             "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"},
         }

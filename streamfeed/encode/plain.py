@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
+import orjson
 from tokenizers import Tokenizer
 
 from streamfeed.encode.huggingface import ids_of
@@ -24,9 +24,9 @@ class PlainEncoder:
     name = "huggingface"
 
     def __init__(self, spec: TokenizerSpec) -> None:
-        parsed = json.loads(spec.json)
+        parsed = orjson.loads(spec.json)
         parsed["post_processor"] = None  # it adds special tokens and trims offsets: neither is wanted
-        self._tokenizer = Tokenizer.from_str(json.dumps(parsed, ensure_ascii=False, separators=(",", ":")))
+        self._tokenizer = Tokenizer.from_str(orjson.dumps(parsed).decode())
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._tokenizer.encode_special_tokens = True

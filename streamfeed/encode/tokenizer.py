@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
+import orjson
 import xxhash
 
 from streamfeed.encode.frame import Frame
@@ -155,7 +156,7 @@ def is_of_folder(path: Path) -> bool:
 
 def _without_limits(name: str, text: str) -> str:
     """Drop truncation and padding: a document is encoded whole, whatever the tokenizer was last used for."""
-    parsed = json.loads(text)
+    parsed = orjson.loads(text)
     if parsed.get("model", {}).get("dropout"):
         raise ConfigError(
             f"tokenizer {name} has BPE dropout {parsed['model']['dropout']}, which draws other ids at every reading, "

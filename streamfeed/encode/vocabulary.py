@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import orjson
 
 from streamfeed.errors import ConfigError
 
@@ -39,7 +39,7 @@ class Vocabulary:
     """
 
     def __init__(self, spec: TokenizerSpec) -> None:
-        parsed = json.loads(spec.json)
+        parsed = orjson.loads(spec.json)
         self._name = spec.name
         self._model: Mapping[str, Any] = parsed["model"]
         added = parsed.get("added_tokens", [])

@@ -47,6 +47,14 @@ class Interleaved(SizedFile):
         self._position += count
         return count
 
+    def read(self, size: int = -1, /) -> bytes:
+        """Return up to ``size`` bytes from the current position, or all."""
+        raw = self._of(self._position)
+        raw.seek(self._position)
+        data = raw.read(size) or b""  # raw files never have nothing at hand
+        self._position += len(data)
+        return data
+
     def read_at(self, offset: int, size: int) -> bytes:
         """Return ``size`` bytes at ``offset``, fewer only at the end of the file; the position does not matter."""
         return self._of(offset).read_at(offset, size)

@@ -68,8 +68,8 @@ class Flat:
     def write(self, rows: range, plane: NDArray[Any], place: range) -> None:
         """Write ``rows`` to the rows ``place`` of ``plane``."""
         if self._bounds is None:
-            own, target = (slice(some.start, some.stop, some.step) for some in (rows, place))
-            plane[target, : self._width] = self.data.reshape(-1, self._width)[own]
+            own = self.data.reshape(-1, self._width)[rows.start : rows.stop : rows.step]
+            plane[place.start : place.stop : place.step, : self._width] = own
             return
         for row, to in zip(rows, place, strict=True):
             begin, end = self._bounds[row], self._bounds[row + 1]

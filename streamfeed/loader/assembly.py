@@ -82,6 +82,7 @@ class Assembler:
         self._seq_len = seq_len
         self._pad = pad
         self._most = most_at_once(rows, seq_len)
+        self._nbytes = 0 if columns else 3 * 8 * rows * seq_len  # of a batch, where that is always the same
         self._alone = memory or BatchMemory(rows, seq_len)
         self._grouped = memory or BatchMemory(rows, seq_len, self._most)
         self._columns = columns
@@ -104,7 +105,7 @@ class Assembler:
             return None
         self._taken += 1
         taken = self._ready.popleft()
-        self._stage.count(1, sum(column.nbytes for column in taken.batch.values()))
+        self._stage.count(1, self._nbytes or sum(column.nbytes for column in taken.batch.values()))
         return taken
 
     def ready(self, *, blank: bool = False) -> bool:

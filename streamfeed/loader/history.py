@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
@@ -19,8 +19,7 @@ KEPT_STATES = 256
 """States of this many last batches can be asked for: trainers look ahead by up to a whole accumulation."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """Behind batch ``number``, which is the ``batches``-th since the workers last started, at ``base``.
 
     ``parts`` are the workers' lanes as JSON, at or before this: cheap to keep, nothing is parsed until it is asked for.
@@ -67,7 +66,7 @@ class History:
 
     def end(self, parts: tuple[bytes, ...]) -> None:
         """Note the end of the pass."""
-        self.now = replace(self.now, parts=parts, ended=True)
+        self.now = self.now._replace(parts=parts, ended=True)
 
     def find(self, number: int) -> Mark:
         """Return the mark behind batch ``number``. Raises :class:`StateError` where there is none."""

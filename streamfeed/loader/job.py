@@ -16,6 +16,7 @@ from streamfeed.encode.proof import Verdict, disprove
 from streamfeed.lane.lane import LaneTools
 from streamfeed.lane.mapping import Mapper
 from streamfeed.lane.sampling import Sampler
+from streamfeed.loader.ring import SLOTS
 from streamfeed.plan.plan import Plan, SourceHands
 from streamfeed.storage.fetch import Fetcher
 from streamfeed.storage.store import Store
@@ -32,11 +33,16 @@ if TYPE_CHECKING:
     from streamfeed.stages import Stages
     from streamfeed.stats import ReadStats
 
-__all__ = ["InProcess", "Job", "Messages"]
+__all__ = ["InProcess", "Job", "Messages", "message_bytes"]
 
-MESSAGE_BYTES = 3 << 19
-"""Ids of a message once the first batch is out: so large that the hand-over costs little, and so small that the rings
-of eight workers (end to end with EOS; of six in other packings) fit into the 64 MB that containers have to share."""
+MESSAGE_BYTES = 4 << 20
+"""Ids of a message once the first batch is out, at most: so large that the hand-over costs little."""
+
+LEAST_MESSAGE_BYTES = 3 << 19
+"""Ids of a message where there are many workers, each of which has little to hand over."""
+
+RINGS_BYTES = 54 << 20
+"""What the rings of all workers take while messages are larger: containers have 64 MB to share."""
 
 
 MOST_CHECKED_FOR = 4
@@ -89,7 +95,7 @@ class Job:
     @property
     def rounds(self) -> int:
         """Rounds of the worker's lanes in one full message."""
-        return rounds_in(MESSAGE_BYTES, len(self.slots), self.seq_len)
+        return rounds_in(message_bytes(self.layout, self.workers), len(self.slots), self.seq_len)
 
     @property
     def small_messages(self) -> int:
@@ -154,6 +160,12 @@ class Job:
         The reference takes 20 MB and more, and what it would find is a property of engine and text, not of a process.
         """
         return None if self.worker else CHECK_EVERY // min(self.workers, MOST_CHECKED_FOR)
+
+
+def message_bytes(layout: Layout, workers: int) -> int:
+    """Return how many bytes of ids a full message holds, about, where there are so many workers."""
+    room = RINGS_BYTES // (SLOTS * workers)
+    return min(MESSAGE_BYTES, max(LEAST_MESSAGE_BYTES, room * 4 * layout.seq_len // layout.nbytes(1)))
 
 
 class Messages:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -32,7 +32,6 @@ from streamfeed.topology import Ranks, cores_of_rank
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from torch import Tensor
     from torch.distributed import ProcessGroup
@@ -191,27 +190,26 @@ class StreamLoader:
     def _next(self) -> Batch | None:
         if self._ended:
             return None
-        with self.stages.wait.passing(), self._closed_on_failure():
+        begin = self.stages.wait.busy.now()
+        try:
             assembled = self._assembled()
-            if assembled is None:
-                self._end()
-                return None
-            self._check_budget(assembled.states)
+        except BaseException:
+            self._close_failed()
+            raise
+        finally:
+            self.stages.wait.passed(begin)
+        if assembled is None:
+            return None
         batch, tokens, empty_rows, states = assembled
         self._report.count(batch["input_ids"].numel(), tokens, empty_rows)
         self._history.batch(states)
         return batch
 
-    @contextmanager
-    def _closed_on_failure(self) -> Iterator[None]:
-        """Close when something is raised: what comes next starts again behind the last batch."""
-        try:
-            yield
-        except BaseException:
-            with suppress(RankError):  # where another rank is gone, what is raised here says more
-                self.leave()
-            self.close()
-            raise
+    def _close_failed(self) -> None:
+        """Close, since something is raised: what comes next starts again behind the last batch."""
+        with suppress(RankError):  # where another rank is gone, what is raised here says more
+            self.leave()
+        self.close()
 
     def ready(self) -> bool:
         """Say whether the next batch can be handed out, or its error raised, without waiting for workers or ranks.
@@ -221,8 +219,11 @@ class StreamLoader:
         """
         if self._turns is None or self._ended:
             return False
-        with self._closed_on_failure():
+        try:
             return self._turns.ready(self._history.now.batches)
+        except BaseException:
+            self._close_failed()
+            raise
 
     def use_memory(self, make: Callable[[tuple[int, ...]], Tensor], pieces: int) -> None:
         """Put rows into ``pieces`` pieces of memory from the next start of the workers on, all of it allocated now.
@@ -243,17 +244,18 @@ class StreamLoader:
 
     def _check_budget(self, states: tuple[bytes, ...]) -> None:
         """Stop when the lanes of this rank have together passed over more than any one of them may."""
-        if self.config.on_error != "skip" or states == self._history.now.parts:
-            return
-        check_budget(tally_of(states), self.config.skip_budget)
+        if self.config.on_error == "skip" and states != self._history.now.parts:
+            check_budget(tally_of(states), self.config.skip_budget)
 
     def _assembled(self) -> Assembled | None:
-        """Return the next batch of this rank, None at the end of the pass; starts the workers."""
+        """Return the next batch of this rank, None at the end of the pass, which is noted; starts the workers."""
         if self._turns is None:
             if self._history.now.batches:
                 self._history.restart(self._now())
             self._turns = self._opening.open(self._plan, self._share, self._history.now.base, self.num_workers)
-        return self._turns.next(self._history.now.batches)
+        assembled = self._turns.next(self._history.now.batches)
+        self._end() if assembled is None else self._check_budget(assembled.states)
+        return assembled
 
     def _end(self) -> None:
         """Note the end of a finite pass, and what became of its records."""
@@ -343,8 +345,6 @@ class StreamLoader:
         """Return the loader itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop the workers."""
         self.close()

@@ -34,7 +34,7 @@ from streamfeed.lane.best_fit import WINDOW_DOCUMENTS, WINDOW_ROWS, WINDOW_TOKEN
 from streamfeed.lane.sampling import SLICE_BYTES
 from streamfeed.lane.single import GROUP_ROWS
 from streamfeed.loader.glance import in_store
-from streamfeed.loader.job import MESSAGE_BYTES
+from streamfeed.loader.job import message_bytes
 from streamfeed.loader.ring import ring_bytes
 from streamfeed.storage.fetch import BUDGET, THREADS
 
@@ -158,7 +158,7 @@ def needs_of(
     found = [_worker(plan, lanes, glances, engine, alone=not count) for lanes in hosted]
     if not count:
         return Needs(found, 0, 0)
-    shm = sum(_ring(plan.rules, lanes) for lanes in hosted) + _shared(plan)
+    shm = sum(_ring(plan.rules, lanes, len(hosted)) for lanes in hosted) + _shared(plan)
     return Needs(found, shm, TRAINER_FILES + FILES_A_WORKER * count)
 
 
@@ -251,8 +251,9 @@ def _packed(source: SourcePlan) -> bool:
     return any(kind == "parquet" or kind.endswith((".gz", ".zst")) or "/" in kind for kind in source.shards.kind_names)
 
 
-def _ring(rules: Rules, lanes: int) -> int:
-    return ring_bytes(rounds_in(MESSAGE_BYTES, lanes, rules.seq_len) * lanes, Layout.of(rules))
+def _ring(rules: Rules, lanes: int, workers: int) -> int:
+    layout = Layout.of(rules)
+    return ring_bytes(rounds_in(message_bytes(layout, workers), lanes, rules.seq_len) * lanes, layout)
 
 
 def _shared(plan: Plan) -> int:

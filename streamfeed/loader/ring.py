@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SLOTS", "Ring", "SharedMemory", "SharedObject", "ring_bytes"]
 
-SLOTS = 3
-"""Messages under way between a worker and the trainer: one read, one written, one to even out."""
+SLOTS = 2
+"""Messages under way between a worker and the trainer: one is read, one written. What evens out is encoded ahead."""
 
 SharedMemory = Array[c_char]
 

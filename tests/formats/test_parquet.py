@@ -203,16 +203,16 @@ def test_damage_in_a_row_group_names_it_after_the_rows_before(tmp_path: Path) ->
 def test_a_failed_read_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = shard(tmp_path / "s", {"text": [str(i) * 100 for i in range(5000)]}, row_group_size=1000, compression="none")
     reads = 0
-    original = CountingFile.readinto
+    original = CountingFile.read
 
-    def failing(self: CountingFile, buffer: Any) -> int:
+    def failing(self: CountingFile, size: int = -1, /) -> bytes:
         nonlocal reads
         reads += 1
         if reads > 3:
             raise ReadError(file.shard, "byte 1", "the store is away")
-        return original(self, buffer)
+        return original(self, size)
 
-    monkeypatch.setattr(CountingFile, "readinto", failing)
+    monkeypatch.setattr(CountingFile, "read", failing)
     with pytest.raises(ReadError, match="the store is away"):
         values_of(file)
     reads = 3

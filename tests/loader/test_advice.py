@@ -71,8 +71,10 @@ def test_shared_memory_that_is_not_there_is_refused_with_the_flag_of_docker() ->
     refuse(needs(plan(), 0), Machine(shm=0), 0)
 
 
-def test_four_workers_of_the_defaults_fit_into_what_docker_gives() -> None:
-    refuse(needs(plan(), 4), Machine(shm=64 * MB), 4)
+@pytest.mark.parametrize("workers", [1, 4, 8])
+@pytest.mark.parametrize("changes", [{}, {"packing": "best_fit"}, {"packing": "best_fit", "flags": True}])
+def test_eight_workers_of_any_packing_fit_into_what_docker_gives(workers: int, changes: dict[str, Any]) -> None:
+    refuse(needs(plan(**changes), workers), Machine(shm=64 << 20), workers)
 
 
 def test_files_beyond_the_hard_limit_are_refused_with_ulimit() -> None:

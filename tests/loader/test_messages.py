@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamfeed.dataset.host import Host
+from streamfeed.dataset.message import Layout
+from streamfeed.loader.job import LEAST_MESSAGE_BYTES, MESSAGE_BYTES, RINGS_BYTES, message_bytes
+from streamfeed.loader.ring import SLOTS
 from tests.streams import CACHE, Batches, InProcessLoader, corpus, equal, stream, take, take_into
 
 if TYPE_CHECKING:
@@ -53,6 +56,19 @@ def test_messages_are_of_one_round_until_the_first_batch_is_out(
         assert set(asked) == {1}
     take(loader, 200)
     assert max(asked) > 16
+
+
+def test_messages_are_large_for_few_workers_and_the_rings_of_many_take_no_more_together() -> None:
+    layouts = [Layout(2048, 1025), Layout(2048, 2048, flags=True, values=True), Layout(131_072, 65_537)]
+    for layout in layouts:
+        sizes = [message_bytes(layout, workers) for workers in range(1, 65)]
+        assert sizes[0] == MESSAGE_BYTES
+        assert sizes == sorted(sizes, reverse=True)
+        assert sizes[-1] == LEAST_MESSAGE_BYTES
+        for workers, nbytes in enumerate(sizes, 1):
+            assert nbytes == LEAST_MESSAGE_BYTES or SLOTS * workers * nbytes * layout.nbytes(1) <= (
+                RINGS_BYTES * 4 * layout.seq_len
+            )
 
 
 class PickyEngine:

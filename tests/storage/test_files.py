@@ -22,7 +22,13 @@ def test_every_byte_read_and_every_open_is_counted(tmp_path: Path) -> None:
         assert raw.tell() == 7
         assert raw.read(100) == b"789"
         assert raw.read(100) == b""
-    assert (file.stats.opens, file.stats.reads, file.stats.bytes) == (1, 3, 6)
+        assert (file.stats.opens, file.stats.reads, file.stats.bytes) == (1, 3, 6)
+        raw.seek(2)
+        assert raw.read() == b"23456789"
+        assert raw.readinto(buffer := bytearray(4)) == 0
+        raw.seek(8)
+        assert (raw.readinto(buffer), bytes(buffer)) == (2, b"89\0\0")
+    assert file.stats.bytes == 6 + 8 + 2
     assert raw.closed
 
 
