@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from streamfeed.dataset.message import Buffers, Message
     from streamfeed.dataset.share import Share
+    from streamfeed.lane.pack import Packed
     from streamfeed.lane.state import LaneState
     from streamfeed.plan.plan import Plan
 
@@ -75,38 +76,36 @@ class _Feed:
         return block, range(first, last + 1, step)
 
 
-class _Part(NamedTuple):
-    """Rows ``rows`` of ``block``, of a lane, and which rows ``place`` of a message they become."""
+class _Begun(NamedTuple):
+    """Where documents begin in rows that were taken: ``starts``, as ``row * width + column`` of a block.
 
-    lane: int
-    block: Block
+    Of the block's ``rows``, which are rows ``place`` of the message; those between them are another rank's.
+    """
+
+    starts: NDArray[np.int64]
     rows: range
     place: range
 
-    def write(self, buffers: Buffers) -> None:
-        """Write the rows, and what goes with them; lengths where they are not those of whole rows."""
-        packed = self.block.packed
-        packed.ids.write(self.rows, buffers.ids, self.place)
-        if packed.lengths is not None or packed.width < buffers.ids.shape[1]:
-            lengths = packed.width if packed.lengths is None else packed.lengths[_slice(self.rows)]
-            buffers.lengths[_slice(self.place)] = lengths
-        if buffers.values is not None and packed.values is not None:
-            buffers.values[_slice(self.place)] = packed.values[_slice(self.rows)]
-        if buffers.flags is None:
-            return
-        if packed.flags is None:
-            buffers.flags[_slice(self.place)] = LOSS
-        else:
-            packed.flags.write(self.rows, buffers.flags, self.place)
+    @classmethod
+    def of(cls, packed: Packed, rows: range, place: range) -> _Begun:
+        """Look them up in the packed rows of a block."""
+        begin, end = packed.starts.searchsorted((rows.start * packed.width, rows.stop * packed.width))
+        return cls(packed.starts[begin:end], rows, place)
 
-    def starts(self) -> NDArray[np.int64]:
-        """Return where documents start in the rows, as ``row * width + column``, counted from where the block begins.
 
-        Of the rows between them that are others' too.
-        """
-        starts, width = self.block.packed.starts, self.block.packed.width
-        begin, end = starts.searchsorted((self.rows.start * width, self.rows.stop * width))
-        return starts[begin:end]
+def _write(packed: Packed, rows: range, buffers: Buffers, place: range) -> None:
+    """Write ``rows`` to rows ``place`` of ``buffers``, and what goes with them; lengths where rows are not whole."""
+    packed.ids.write(rows, buffers.ids, place)
+    if packed.lengths is not None or packed.width < buffers.ids.shape[1]:
+        buffers.lengths[_slice(place)] = packed.width if packed.lengths is None else packed.lengths[_slice(rows)]
+    if buffers.values is not None and packed.values is not None:
+        buffers.values[_slice(place)] = packed.values[_slice(rows)]
+    if buffers.flags is None:
+        return
+    if packed.flags is None:
+        buffers.flags[_slice(place)] = LOSS
+    else:
+        packed.flags.write(rows, buffers.flags, place)
 
 
 def _slice(numbers: range) -> slice:
@@ -172,13 +171,13 @@ class Host:
         feeds, rounds, most = (self._partial, 1, 1) if self._partial else (self._feeds, rounds, 0)
         self._partial = []
         rows = rounds * len(feeds)
-        parts: list[_Part] = []
-        short: list[range] = []  # rows that lanes which have ended leave empty
+        begun: list[_Begun] = []
+        buffers.lengths[:rows] = self._seq_len
         for index, feed in enumerate(feeds):
-            filled, error = self._take(feed, index, len(feeds), rounds, parts)
+            filled, error = self._fill(feed, index, len(feeds), rounds, buffers, begun)
             most = max(most, filled)
             if filled < rounds:
-                short.append(range(filled * len(feeds) + index, rows, len(feeds)))
+                buffers.lengths[filled * len(feeds) + index :: len(feeds)] = 0
             if error is not None:
                 self._error, rounds, rows = error, filled, filled * len(feeds) + index
         rows = min(rows, most * len(feeds))
@@ -186,15 +185,15 @@ class Host:
             raise self._error
         if not rows:
             before = self._states_json()
-        with self._stages.send.busy:
-            starts = self._write(parts, short, rows, buffers)
+        starts = self._starts(begun, rows)
+        buffers.starts[: len(starts)] = starts
         told = None if self._telling is None else self._telling.told()
-        return buffers.message(rows, starts, before, told)
+        return buffers.message(rows, len(starts), before, told)
 
-    def _take(
-        self, feed: _Feed, index: int, stride: int, rounds: int, parts: list[_Part]
+    def _fill(
+        self, feed: _Feed, index: int, stride: int, rounds: int, buffers: Buffers, begun: list[_Begun]
     ) -> tuple[int, Exception | None]:
-        """Take ``feed``'s next rows for rows ``index``, ``index + stride``, ...; return how many, and any error."""
+        """Write ``feed``'s next rows to rows ``index``, ``index + stride``, ...; return how many, and any error."""
         filled = 0
         while filled < rounds:
             try:
@@ -205,30 +204,21 @@ class Host:
             block, rows = feed.take(rounds - filled)
             first = index + filled * stride
             filled += len(rows)
-            parts.append(_Part(feed.lane.number, block, rows, range(first, index + filled * stride, stride)))
+            place = range(first, index + filled * stride, stride)
+            with self._stages.send.busy:
+                _write(block.packed, rows, buffers, place)
+                if self._telling is not None:
+                    self._telling.take(feed.lane.number, block, rows, place)
+            begun.append(_Begun.of(block.packed, rows, place))
         return filled, None
 
-    def _write(self, parts: list[_Part], short: list[range], rows: int, buffers: Buffers) -> int:
-        """Write the message's ``rows`` rows into ``buffers``; return how many documents start in them."""
-        buffers.lengths[:rows] = self._seq_len
-        for empty in short:
-            buffers.lengths[_slice(empty)] = 0
-        for part in parts:
-            part.write(buffers)
-            if self._telling is not None:
-                self._telling.take(part.lane, part.block, part.rows, part.place)
-        where = self._starts(parts, rows)
-        buffers.starts[: len(where)] = where
-        return len(where)
-
-    def _starts(self, parts: list[_Part], rows: int) -> NDArray[np.int64]:
-        """Return where documents start in the message, sorted, as ``row * seq_len + column``: of all parts at once."""
-        found = [part.starts() for part in parts]
-        if not found:
+    def _starts(self, begun: list[_Begun], rows: int) -> NDArray[np.int64]:
+        """Return where documents begin in the message, sorted, as ``row * seq_len + column``: for all lanes at once."""
+        if not begun:
             return np.empty(0, dtype=np.int64)
-        ranges = [(part.rows.start, part.rows.step, part.place.start, part.place.step) for part in parts]
-        first, step, place, stride = np.repeat(ranges, [len(some) for some in found], axis=0).T
-        row, column = np.divmod(np.concatenate(found), self._seq_len)
+        ranges = [(some.rows.start, some.rows.step, some.place.start, some.place.step) for some in begun]
+        first, step, place, stride = np.repeat(ranges, [len(some.starts) for some in begun], axis=0).T
+        row, column = np.divmod(np.concatenate([some.starts for some in begun]), self._seq_len)
         row -= first
         if (step > 1).any():
             own = row % step == 0

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["InProcess", "Job", "Messages", "message_bytes"]
 
-MESSAGE_BYTES = 4 << 20
+MESSAGE_BYTES = 3 << 20
 """Ids of a message once the first batch is out, at most: so large that the hand-over costs little."""
 
 LEAST_MESSAGE_BYTES = 3 << 19
